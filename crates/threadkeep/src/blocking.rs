@@ -1,0 +1,238 @@
+//! The same calls without async, for programs that have no runtime.
+//!
+//! Each call waits on the calling thread. Inside an async runtime use the async handles instead.
+
+use std::path::Path;
+
+use pollster::block_on;
+
+use crate::branch::Tree;
+use crate::error::Result;
+use crate::id::{Address, BranchId, ItemId, ThreadId, WorkspaceId};
+use crate::item::{Appended, Durability, Item, NewItem};
+use crate::live::AppendOptions;
+use crate::log::purge::Purged;
+use crate::log::read::ItemQuery;
+use crate::log::verify::{Verdict, VerifyReport};
+use crate::sources::{FilePart, ImportBatch, KnownRecord, SourceFile, SourceStamp};
+use crate::stats::Stats;
+use crate::store::StoreOptions;
+use crate::thread::{ListQuery, NewThread, Page, Status, Thread, ThreadPatch};
+use crate::turn::{Turn, TurnEnd};
+use crate::turns::TurnQuery;
+use crate::workspaces::WorkspaceInfo;
+
+/// Declares blocking calls that wait for the async ones of the same name.
+macro_rules! mirror {
+    ($handle:ty, $link:literal: $($(#[$meta:meta])* fn $name:ident(&self $(, $arg:ident: $ty:ty)* $(,)?) -> Result<$out:ty>;)+) => {
+        impl $handle {
+            $(
+                #[doc = concat!("Waits for [`crate::", $link, "::", stringify!($name), "`].")]
+                ///
+                /// # Errors
+                /// As the async call.
+                $(#[$meta])*
+                pub fn $name(&self $(, $arg: $ty)*) -> Result<$out> {
+                    block_on(self.0.$name($($arg),*))
+                }
+            )+
+        }
+    };
+}
+
+/// A [`crate::Store`] whose calls wait.
+#[derive(Debug, Clone)]
+pub struct Store(crate::Store, Threads);
+
+/// A [`crate::Workspace`] whose calls wait.
+#[derive(Debug, Clone)]
+pub struct Workspace(crate::Workspace, Threads);
+
+/// The [`crate::Threads`] of a handle, with calls that wait.
+#[derive(Debug, Clone)]
+pub struct Threads(crate::Threads);
+
+/// A [`crate::LiveThread`] whose calls wait.
+#[derive(Debug, Clone)]
+pub struct LiveThread(crate::LiveThread);
+
+impl std::ops::Deref for Store {
+    type Target = Threads;
+
+    fn deref(&self) -> &Threads {
+        &self.1
+    }
+}
+
+impl std::ops::Deref for Workspace {
+    type Target = Threads;
+
+    fn deref(&self) -> &Threads {
+        &self.1
+    }
+}
+
+impl Store {
+    /// Waits for [`crate::Store::open`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn open(options: StoreOptions) -> Result<Self> {
+        Ok(Self::from_async(block_on(crate::Store::open(options))?))
+    }
+
+    /// Wraps an async handle.
+    pub fn from_async(store: crate::Store) -> Self {
+        let threads = Threads(crate::Threads::clone(&store));
+        Self(store, threads)
+    }
+
+    /// The async handle.
+    pub fn as_async(&self) -> &crate::Store {
+        &self.0
+    }
+
+    /// The store's lasting id.
+    pub fn id(&self) -> uuid::Uuid {
+        self.0.id()
+    }
+
+    /// What the caller should know of how the store was opened.
+    pub fn notices(&self) -> &[String] {
+        self.0.notices()
+    }
+
+    /// Waits for [`crate::Store::workspace`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn workspace(&self, folder: &Path) -> Result<Workspace> {
+        block_on(self.0.workspace(folder)).map(Workspace::new)
+    }
+
+    /// Waits for [`crate::Store::find_workspace`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn find_workspace(&self, folder: &Path) -> Result<Option<Workspace>> {
+        Ok(block_on(self.0.find_workspace(folder))?.map(Workspace::new))
+    }
+
+    /// Waits for [`crate::Store::workspace_by_id`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn workspace_by_id(&self, id: WorkspaceId) -> Result<Workspace> {
+        block_on(self.0.workspace_by_id(id)).map(Workspace::new)
+    }
+}
+
+mirror! { Store, "Store":
+    fn workspaces(&self) -> Result<Vec<WorkspaceInfo>>;
+    fn remap(&self, from: WorkspaceId, to: WorkspaceId) -> Result<WorkspaceInfo>;
+    fn stats(&self) -> Result<Stats>;
+    fn source(&self, path: &str) -> Result<Option<SourceFile>>;
+    fn source_stamps(&self, after: &str, limit: usize) -> Result<Vec<SourceStamp>>;
+    fn known_records(&self, path: &str, after: i64, limit: usize) -> Result<Vec<KnownRecord>>;
+    fn source_parts(&self, path: &str, after: i64, limit: usize) -> Result<Vec<FilePart>>;
+    fn stored_items(&self, ids: Vec<ItemId>) -> Result<Vec<ItemId>>;
+    fn sync(&self) -> Result<()>;
+}
+
+impl Workspace {
+    fn new(workspace: crate::Workspace) -> Self {
+        let threads = Threads(crate::Threads::clone(&workspace));
+        Self(workspace, threads)
+    }
+
+    /// The workspace's id, name and keys as they were when it was entered.
+    pub fn info(&self) -> &WorkspaceInfo {
+        self.0.info()
+    }
+
+    /// A new thread; nothing is stored yet. See [`crate::Workspace::create`].
+    ///
+    /// # Errors
+    /// As the async handle's call.
+    pub fn create(&self, thread: NewThread) -> Result<LiveThread> {
+        self.0.create(thread).map(LiveThread)
+    }
+
+    /// Waits for [`crate::Workspace::create_now`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn create_now(&self, thread: NewThread) -> Result<LiveThread> {
+        block_on(self.0.create_now(thread)).map(LiveThread)
+    }
+}
+
+impl Threads {
+    /// Waits for [`crate::Threads::resume`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn resume(&self, thread: &ThreadId, include_archived: bool) -> Result<LiveThread> {
+        block_on(self.0.resume(thread, include_archived)).map(LiveThread)
+    }
+
+    /// Waits for [`crate::Threads::verify_all`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn verify_all(&self, each: impl FnMut(&Verdict) + Send) -> Result<VerifyReport> {
+        block_on(self.0.verify_all(each))
+    }
+}
+
+mirror! { Threads, "Threads":
+    fn find(&self, name: &str) -> Result<ThreadId>;
+    fn get(&self, thread: &ThreadId) -> Result<Thread>;
+    fn latest(&self) -> Result<Option<ThreadId>>;
+    fn list(&self, query: ListQuery) -> Result<Page<Thread>>;
+    fn update(&self, thread: &ThreadId, patch: ThreadPatch) -> Result<Thread>;
+    fn archive(&self, thread: &ThreadId) -> Result<Thread>;
+    fn unarchive(&self, thread: &ThreadId) -> Result<Thread>;
+    fn delete(&self, thread: &ThreadId) -> Result<Thread>;
+    fn restore(&self, thread: &ThreadId) -> Result<Thread>;
+    fn purge(&self, thread: &ThreadId) -> Result<Purged>;
+    fn end(&self, thread: &ThreadId, status: Status, reason: &str) -> Result<Thread>;
+    fn fork(&self, parent: &ThreadId, at: Option<Address>, thread: NewThread) -> Result<Thread>;
+    fn items(&self, thread: &ThreadId, query: ItemQuery) -> Result<Page<Item>>;
+    fn item(&self, thread: &ThreadId, address: Address) -> Result<Item>;
+    fn address_at(&self, thread: &ThreadId, depth: u32) -> Result<Address>;
+    fn model_context(&self, thread: &ThreadId, query: ItemQuery) -> Result<Page<Item>>;
+    fn turns(&self, thread: &ThreadId, query: TurnQuery) -> Result<Page<Turn>>;
+    fn open_turn(&self, thread: &ThreadId) -> Result<Option<i64>>;
+    fn tree(&self, thread: &ThreadId) -> Result<Tree>;
+    fn label(&self, thread: &ThreadId, branch: BranchId, label: Option<String>) -> Result<()>;
+    fn sources(&self, thread: &ThreadId) -> Result<Vec<SourceFile>>;
+    fn verify(&self, thread: &ThreadId) -> Result<Verdict>;
+}
+
+impl LiveThread {
+    /// The thread's id; chosen or minted before anything is stored.
+    pub fn id(&self) -> &ThreadId {
+        self.0.id()
+    }
+
+    /// Waits for [`crate::LiveThread::take_unsaved`].
+    pub fn take_unsaved(&self) -> Vec<NewItem> {
+        block_on(self.0.take_unsaved())
+    }
+}
+
+mirror! { LiveThread, "LiveThread":
+    fn append(&self, items: Vec<NewItem>) -> Result<Appended>;
+    fn append_with(&self, items: Vec<NewItem>, options: AppendOptions) -> Result<Appended>;
+    fn begin_turn(&self, prompt: NewItem) -> Result<Appended>;
+    fn end_turn(&self, end: TurnEnd) -> Result<i64>;
+    fn rewind(&self, to: Address) -> Result<()>;
+    fn clear(&self) -> Result<u64>;
+    fn head(&self) -> Result<Option<Address>>;
+    fn persist(&self) -> Result<()>;
+    fn flush(&self) -> Result<()>;
+    fn shutdown(&self) -> Result<()>;
+    fn discard(&self) -> Result<()>;
+    fn import(&self, batch: ImportBatch, durability: Durability) -> Result<Appended>;
+}

@@ -1,0 +1,183 @@
+//! Claims: who may write a thread, and the epochs that fence off everybody else.
+
+use std::fmt;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::db::sqlite::{create_folder, open_private};
+use crate::db::{Row, Tx, query_one, statements};
+use crate::error::{Error, Result};
+use crate::id::ThreadId;
+use crate::time::Timestamp;
+
+/// Where locks do not reach, a holder is believed to live for this long after its last sign of life.
+const LEASE_MILLIS: i64 = 120_000;
+/// How often a holder gives a sign of life.
+pub(crate) const HEARTBEAT_MILLIS: i64 = 30_000;
+
+statements! {
+    CLAIM = "SELECT c.holder, c.machine, c.hostname, c.pid, c.label, c.acquired_at, c.heartbeat_at, t.epoch
+        FROM threads t LEFT JOIN claims c ON c.thread = t.id WHERE t.id = ?1 AND t.shelf < 2";
+    RAISE_EPOCH = "UPDATE threads SET epoch = epoch + 1 WHERE id = ?1 AND epoch = ?2 AND shelf < 2";
+    WRITE_CLAIM = "INSERT INTO claims (thread, epoch, holder, machine, hostname, pid, label, acquired_at, heartbeat_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)
+        ON CONFLICT (thread) DO UPDATE SET epoch = excluded.epoch, holder = excluded.holder, machine = excluded.machine,
+          hostname = excluded.hostname, pid = excluded.pid, label = excluded.label, acquired_at = excluded.acquired_at,
+          heartbeat_at = excluded.heartbeat_at";
+    RELEASE = "DELETE FROM claims WHERE thread = ?1 AND epoch = ?2";
+    HEARTBEAT = "UPDATE claims SET heartbeat_at = ?2 WHERE holder = ?1";
+}
+
+/// Who holds the claim on a thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    /// The id of the open store that holds it; its lock file bears this name.
+    pub id: String,
+    /// The machine's lasting name.
+    pub machine: String,
+    /// The machine's name for people.
+    pub hostname: String,
+    /// The process, as its own system numbers it.
+    pub pid: i64,
+    /// What the program calls itself.
+    pub label: String,
+    /// Since when.
+    pub acquired_at: Timestamp,
+    /// The last sign of life.
+    pub heartbeat_at: Timestamp,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (process {} on {}, since {})", self.label, self.pid, self.hostname, self.acquired_at)
+    }
+}
+
+/// The claim on a thread as it is stored.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
+    pub(crate) holder: Option<Holder>,
+    pub(crate) epoch: i64,
+}
+
+/// Reads the claim on a thread.
+pub(crate) fn read(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Claim> {
+    let claim = query_one(tx, CLAIM, &[thread.as_str().into()], |row| {
+        Ok(Claim { holder: read_holder(row)?, epoch: row.int(7)? })
+    })?;
+    claim.ok_or_else(|| Error::not_found("thread", thread))
+}
+
+/// Takes the claim if nobody took it since it was read at `epoch`; gives the new epoch.
+pub(crate) fn take(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64, holder: &Holder) -> Result<Option<i64>> {
+    if tx.execute(RAISE_EPOCH, &[thread.as_str().into(), epoch.into()])? == 0 {
+        return Ok(None);
+    }
+    let args = [
+        thread.as_str().into(),
+        (epoch + 1).into(),
+        holder.id.as_str().into(),
+        holder.machine.as_str().into(),
+        holder.hostname.as_str().into(),
+        holder.pid.into(),
+        holder.label.as_str().into(),
+        holder.acquired_at.0.into(),
+    ];
+    tx.execute(WRITE_CLAIM, &args)?;
+    Ok(Some(epoch + 1))
+}
+
+/// Gives the claim up; one that was taken over since stays with its new holder.
+pub(crate) fn release(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64) -> Result<()> {
+    tx.execute(RELEASE, &[thread.as_str().into(), epoch.into()]).map(drop)
+}
+
+/// Gives a sign of life for every claim of a holder.
+pub(crate) fn heartbeat(tx: &mut dyn Tx, holder: &str, now: Timestamp) -> Result<()> {
+    tx.execute(HEARTBEAT, &[holder.into(), now.0.into()]).map(drop)
+}
+
+fn read_holder(row: &Row<'_>) -> Result<Option<Holder>> {
+    let Some(id) = row.opt_text(0)? else { return Ok(None) };
+    Ok(Some(Holder {
+        id: id.to_owned(),
+        machine: row.text(1)?.to_owned(),
+        hostname: row.text(2)?.to_owned(),
+        pid: row.int(3)?,
+        label: row.text(4)?.to_owned(),
+        acquired_at: Timestamp(row.int(5)?),
+        heartbeat_at: Timestamp(row.int(6)?),
+    }))
+}
+
+/// Tells living holders from dead ones by the locks that they hold on their own files.
+///
+/// A process number would not do: another container sees other numbers, and numbers are used again.
+#[derive(Debug)]
+pub(crate) struct Liveness {
+    /// `holders/` of the store; `None` in memory, where every holder is this very store.
+    folder: Option<PathBuf>,
+    /// Whether other machines see the folder, so that a free lock proves nothing.
+    shared: bool,
+    own: std::sync::Mutex<Option<File>>,
+}
+
+impl Liveness {
+    pub(crate) fn new(store: Option<&Path>, shared: bool) -> Self {
+        Self { folder: store.map(|store| store.join("holders")), shared, own: std::sync::Mutex::new(None) }
+    }
+
+    /// Makes this store's holder visible as alive until the process ends or the store is dropped.
+    pub(crate) fn announce(&self, id: &str) -> Result<()> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let mut own = self.own.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if own.is_none() {
+            create_folder(folder)?;
+            let path = folder.join(id);
+            let file = open_private(&path)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(std::fs::TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
+                Err(error) => return Err(Error::io("lock", &path, &error.into())),
+            }
+            *own = Some(file);
+        }
+        Ok(())
+    }
+
+    /// Whether the holder is alive.
+    pub(crate) fn is_alive(&self, holder: &Holder, now: Timestamp) -> bool {
+        let Some(folder) = &self.folder else { return true };
+        // The id becomes a file name: only what a store mints is let through.
+        if uuid::Uuid::try_parse(&holder.id).is_err() {
+            return false;
+        }
+        let path = folder.join(&holder.id);
+        let leased = now.0.saturating_sub(holder.heartbeat_at.0) < LEASE_MILLIS;
+        match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => self.shared && leased,
+            Err(_) => true,
+            Ok(file) => match file.try_lock() {
+                Err(std::fs::TryLockError::WouldBlock) => true,
+                Err(std::fs::TryLockError::Error(_)) => leased,
+                Ok(()) if self.shared => leased,
+                Ok(()) => {
+                    // Nobody can hold it again: its store would have minted another id.
+                    drop(std::fs::remove_file(&path));
+                    false
+                }
+            },
+        }
+    }
+
+    /// Removes this store's own file; called when the store is dropped.
+    pub(crate) fn withdraw(&self, id: &str) {
+        let own = self.own.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if let (Some(folder), Some(_)) = (&self.folder, own) {
+            drop(std::fs::remove_file(folder.join(id)));
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The public clauses that every store passes.

@@ -1,0 +1,314 @@
+//! The driver seam: transactions over statements. Nothing of the domain is known here.
+//!
+//! A driver gives a [`Tx`] to a closure. Requests that write are closures that can run again: after an error that ended
+//! the whole transaction the others of its group are replayed.
+
+pub(crate) mod gate;
+pub(crate) mod migrations;
+pub(crate) mod pragmas;
+pub(crate) mod sqlite;
+pub(crate) mod writer;
+
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_channel::oneshot;
+
+use crate::error::{Error, Result};
+
+/// A value on its way to a statement or out of a row. There are no booleans and no floating-point numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Value<'a> {
+    Null,
+    Int(i64),
+    Text(&'a str),
+    Blob(&'a [u8]),
+}
+
+impl From<i64> for Value<'_> {
+    fn from(value: i64) -> Self {
+        Self::Int(value)
+    }
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(value: &'a str) -> Self {
+        Self::Text(value)
+    }
+}
+
+impl<'a> From<&'a [u8]> for Value<'a> {
+    fn from(value: &'a [u8]) -> Self {
+        Self::Blob(value)
+    }
+}
+
+impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}
+
+/// One statement text, written once for both engines with `?N` parameters, and known to the list that is prepared on both.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Statement {
+    pub(crate) name: &'static str,
+    pub(crate) sql: &'static str,
+}
+
+/// Declares statements and the list `ALL` of them, so that none escapes the test that prepares every text on every engine.
+macro_rules! statements {
+    ($($(#[$meta:meta])* $name:ident = $sql:expr;)+) => {
+        $($(#[$meta])* const $name: $crate::db::Statement = $crate::db::Statement { name: stringify!($name), sql: $sql };)+
+        pub(crate) const ALL: &[$crate::db::Statement] = &[$($name),+];
+    };
+}
+pub(crate) use statements;
+
+/// Where a row's values come from.
+pub(crate) trait Columns {
+    fn value(&self, column: usize) -> Result<Value<'_>>;
+}
+
+/// A row, read by column number; a value of another type is damage that names the statement and the column.
+pub(crate) struct Row<'a> {
+    pub(crate) columns: &'a dyn Columns,
+    pub(crate) statement: &'static str,
+}
+
+impl<'a> Row<'a> {
+    pub(crate) fn int(&self, column: usize) -> Result<i64> {
+        self.opt_int(column)?.ok_or_else(|| self.wrong(column, "a number, found nothing"))
+    }
+
+    pub(crate) fn opt_int(&self, column: usize) -> Result<Option<i64>> {
+        match self.columns.value(column)? {
+            Value::Null => Ok(None),
+            Value::Int(value) => Ok(Some(value)),
+            Value::Text(_) | Value::Blob(_) => Err(self.wrong(column, "a number")),
+        }
+    }
+
+    pub(crate) fn text(&self, column: usize) -> Result<&'a str> {
+        self.opt_text(column)?.ok_or_else(|| self.wrong(column, "text, found nothing"))
+    }
+
+    pub(crate) fn opt_text(&self, column: usize) -> Result<Option<&'a str>> {
+        match self.columns.value(column)? {
+            Value::Null => Ok(None),
+            Value::Text(value) => Ok(Some(value)),
+            Value::Int(_) | Value::Blob(_) => Err(self.wrong(column, "text")),
+        }
+    }
+
+    pub(crate) fn blob(&self, column: usize) -> Result<&'a [u8]> {
+        self.opt_blob(column)?.ok_or_else(|| self.wrong(column, "bytes, found nothing"))
+    }
+
+    pub(crate) fn opt_blob(&self, column: usize) -> Result<Option<&'a [u8]>> {
+        match self.columns.value(column)? {
+            Value::Null => Ok(None),
+            Value::Blob(value) => Ok(Some(value)),
+            Value::Int(_) | Value::Text(_) => Err(self.wrong(column, "bytes")),
+        }
+    }
+
+    /// Reads a column with a parser that gives `None` for what it can't read.
+    pub(crate) fn parse<T>(&self, column: usize, value: Option<T>, expected: &str) -> Result<T> {
+        value.ok_or_else(|| self.wrong(column, expected))
+    }
+
+    fn wrong(&self, column: usize, expected: &str) -> Error {
+        Error::corrupt(format!("column {column} of {}", self.statement), format!("expected {expected}"))
+    }
+}
+
+/// A transaction of a driver.
+pub(crate) trait Tx {
+    /// Runs a statement that gives no rows; says how many rows it changed.
+    fn execute(&mut self, statement: Statement, args: &[Value<'_>]) -> Result<usize>;
+
+    /// Runs a statement and visits its rows in order until the visitor breaks.
+    fn query(
+        &mut self,
+        statement: Statement,
+        args: &[Value<'_>],
+        visit: &mut dyn FnMut(&Row<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<()>;
+}
+
+/// Reads the first row, if there is one.
+pub(crate) fn query_one<T>(
+    tx: &mut dyn Tx,
+    statement: Statement,
+    args: &[Value<'_>],
+    read: impl Fn(&Row<'_>) -> Result<T>,
+) -> Result<Option<T>> {
+    let mut found = None;
+    tx.query(statement, args, &mut |row| {
+        found = Some(read(row)?);
+        Ok(ControlFlow::Break(()))
+    })?;
+    Ok(found)
+}
+
+/// Reads all rows. For lists that are small by nature; pages carry a limit.
+pub(crate) fn query_all<T>(
+    tx: &mut dyn Tx,
+    statement: Statement,
+    args: &[Value<'_>],
+    read: impl Fn(&Row<'_>) -> Result<T>,
+) -> Result<Vec<T>> {
+    let mut found = Vec::new();
+    tx.query(statement, args, &mut |row| {
+        found.push(read(row)?);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(found)
+}
+
+/// Whether a commit is synced before it is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Sync {
+    Written,
+    Synced,
+}
+
+/// A request that writes; it may run more than once, and is finished once.
+pub(crate) trait WriteRequest: Send {
+    fn run(&mut self, tx: &mut dyn Tx) -> Result<()>;
+    fn finish(self: Box<Self>, outcome: Result<()>);
+}
+
+/// A request that reads.
+pub(crate) type ReadRequest = Box<dyn FnOnce(&mut dyn Tx) + Send>;
+
+/// A driver: takes requests and runs them in order.
+pub(crate) trait Driver: Send + std::marker::Sync + std::fmt::Debug {
+    fn submit_write(&self, request: Box<dyn WriteRequest>, sync: Sync);
+    fn submit_read(&self, request: ReadRequest);
+}
+
+/// A cheap-clone handle of a driver, with typed requests.
+#[derive(Debug, Clone)]
+pub(crate) struct Db {
+    driver: Arc<dyn Driver>,
+}
+
+impl Db {
+    pub(crate) fn new(driver: Arc<dyn Driver>) -> Self {
+        Self { driver }
+    }
+
+    /// Queues a closure that writes. It runs in its own savepoint and is answered after the commit; dropping the answer does not stop it.
+    pub(crate) fn write<T, F>(&self, sync: Sync, run: F) -> Pending<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut dyn Tx) -> Result<T> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        self.driver.submit_write(Box::new(TypedWrite { run, value: None, reply }), sync);
+        Pending(answer)
+    }
+
+    /// Queues a closure that reads one snapshot.
+    pub(crate) fn read<T, F>(&self, run: F) -> Pending<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut dyn Tx) -> Result<T> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        // A caller that no longer waits needs no answer.
+        self.driver.submit_read(Box::new(move |tx| drop(reply.send(run(tx)))));
+        Pending(answer)
+    }
+}
+
+struct TypedWrite<T, F> {
+    run: F,
+    value: Option<T>,
+    reply: oneshot::Sender<Result<T>>,
+}
+
+impl<T, F> WriteRequest for TypedWrite<T, F>
+where
+    T: Send,
+    F: FnMut(&mut dyn Tx) -> Result<T> + Send,
+{
+    fn run(&mut self, tx: &mut dyn Tx) -> Result<()> {
+        self.value = Some((self.run)(tx)?);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, outcome: Result<()>) {
+        let Self { value, reply, .. } = *self;
+        let ended = || Error::Backend { detail: "the request was not run".to_owned() };
+        // A caller that no longer waits needs no answer.
+        drop(reply.send(outcome.and_then(|()| value.ok_or_else(ended))));
+    }
+}
+
+/// The answer to a request that is on its way.
+#[derive(Debug)]
+#[must_use = "the request runs in any case; its outcome is known only here"]
+pub(crate) struct Pending<T>(oneshot::Receiver<Result<T>>);
+
+impl<T> Pending<T> {
+    /// The answer, if it has come.
+    pub(crate) fn poll_now(&mut self) -> Option<Result<T>> {
+        match self.0.try_recv() {
+            Ok(Some(answer)) => Some(answer),
+            Ok(None) => None,
+            Err(oneshot::Canceled) => Some(Err(writer_ended())),
+        }
+    }
+}
+
+impl<T> Future for Pending<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context).map(|answer| answer.unwrap_or_else(|oneshot::Canceled| Err(writer_ended())))
+    }
+}
+
+fn writer_ended() -> Error {
+    Error::Backend { detail: "the store's thread has ended".to_owned() }
+}
+
+/// Every statement text of the crate.
+pub(crate) fn all_statements() -> Vec<Statement> {
+    let areas = [
+        crate::log::append::ALL,
+        crate::log::path::ALL,
+        crate::log::read::ALL,
+        crate::log::head::ALL,
+        crate::log::purge::ALL,
+        crate::log::verify::ALL,
+        crate::log::blobs::ALL,
+        crate::threads::ALL,
+        crate::thread_list::ALL,
+        crate::turns::ALL,
+        crate::workspaces::ALL,
+        crate::writers::ALL,
+        crate::claims::ALL,
+        crate::sources::ALL,
+        crate::stats::ALL,
+        crate::store::ALL,
+    ];
+    areas.concat()
+}
+
+/// The texts of all statements by name, for the test that prepares them on PostgreSQL.
+#[doc(hidden)]
+pub fn statement_texts() -> Vec<(String, String)> {
+    all_statements().into_iter().map(|statement| (statement.name.to_owned(), for_postgres(statement.sql))).collect()
+}
+
+/// Rewrites `?N` to `$N`. Our texts hold no question mark in a literal; a test checks that.
+pub(crate) fn for_postgres(sql: &str) -> String {
+    sql.replace('?', "$")
+}

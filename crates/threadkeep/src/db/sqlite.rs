@@ -1,0 +1,439 @@
+//! The SQLite driver: opening a store's folder safely, and transactions over a connection.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read as _};
+use std::ops::ControlFlow;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::db::migrations::{self, Migration, State};
+use crate::db::pragmas::{self, APPLICATION_ID, Journal};
+use crate::db::{Columns, Row, Statement, Tx, Value};
+use crate::error::{Error, Result};
+
+/// The database's name inside a store's folder.
+pub(crate) const DATABASE: &str = "threadkeep.db";
+const HEADER_BYTES: usize = 100;
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+
+/// Where a store lives and how it is opened.
+#[derive(Debug, Clone)]
+pub(crate) struct Location {
+    /// The store's folder; `None` keeps everything in memory.
+    pub(crate) folder: Option<PathBuf>,
+    pub(crate) read_only: bool,
+    pub(crate) busy_bound: Duration,
+    pub(crate) migrations: &'static [Migration],
+    /// The time, for the ledger of migrations and the names of backups.
+    pub(crate) now: i64,
+}
+
+impl Location {
+    pub(crate) fn database(&self) -> Option<PathBuf> {
+        self.folder.as_ref().map(|folder| folder.join(DATABASE))
+    }
+}
+
+/// An opened and migrated store.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) connection: Connection,
+    pub(crate) journal: Journal,
+    pub(crate) notices: Vec<String>,
+}
+
+/// Opens the store, creating or migrating it under a lock where that is needed.
+///
+/// Whether the file is ours is decided read-only, before anything is written.
+pub(crate) fn open(location: &Location) -> Result<Opened> {
+    pragmas::check_version()?;
+    let Some(folder) = &location.folder else { return open_memory(location) };
+    if location.read_only {
+        return open_read_only(location, folder);
+    }
+    create_folder(folder)?;
+    let database = folder.join(DATABASE);
+    if inspect(&database)? == Header::Ours {
+        let connection = connect(&database)?;
+        if migrations::state(&connection, location.migrations)? == State::Current {
+            return finish(location, connection, &database);
+        }
+    }
+    let lock = lock_opening(folder, location.busy_bound)?;
+    let opened = create_or_migrate(location, &database)?;
+    drop(lock);
+    Ok(opened)
+}
+
+/// A further connection to a store that [`open`] has prepared.
+pub(crate) fn connect_again(location: &Location, read_only: bool) -> Result<Connection> {
+    let Some(database) = location.database() else {
+        return Err(Error::Unsupported { operation: "a second connection to memory" });
+    };
+    let access = if read_only { OpenFlags::SQLITE_OPEN_READ_ONLY } else { OpenFlags::SQLITE_OPEN_READ_WRITE };
+    let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let connection = Connection::open_with_flags(real(&database)?, flags).map_err(|error| at(&database, error))?;
+    pragmas::configure(&connection)?;
+    Ok(connection)
+}
+
+fn open_memory(location: &Location) -> Result<Opened> {
+    let mut connection = Connection::open_in_memory().map_err(engine_error)?;
+    pragmas::configure(&connection)?;
+    migrations::apply(&mut connection, location.migrations, location.now)?;
+    Ok(Opened { connection, journal: Journal::Memory, notices: Vec::new() })
+}
+
+fn open_read_only(location: &Location, folder: &Path) -> Result<Opened> {
+    let database = folder.join(DATABASE);
+    if inspect(&database)? != Header::Ours {
+        return Err(Error::not_found("store", folder.display()));
+    }
+    let connection = connect_again(location, true)?;
+    match migrations::state(&connection, location.migrations)? {
+        State::Current => Ok(Opened { connection, journal: Journal::Rollback, notices: Vec::new() }),
+        State::Empty | State::Behind => {
+            let detail = "it has an older schema; open it once for writing to bring it forward";
+            Err(Error::ReadOnly { detail: detail.to_owned() })
+        }
+    }
+}
+
+fn connect(database: &Path) -> Result<Connection> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let connection = Connection::open_with_flags(real(database)?, flags).map_err(|error| at(database, error))?;
+    pragmas::configure(&connection).map_err(|error| name_place(error, database))?;
+    Ok(connection)
+}
+
+/// Resolves the links on the way to the store's folder, which are the user's; the database itself must be no link.
+fn real(database: &Path) -> Result<PathBuf> {
+    let folder = database.parent().unwrap_or(Path::new("."));
+    let folder = folder.canonicalize().map_err(|error| Error::io("find", folder, &error))?;
+    Ok(folder.join(DATABASE))
+}
+
+fn create_or_migrate(location: &Location, database: &Path) -> Result<Opened> {
+    // Another process may have done the work while this one waited for the lock.
+    let fresh = match inspect(database)? {
+        Header::Ours => false,
+        Header::Empty => true,
+    };
+    create_file(database)?;
+    let mut connection = connect(database)?;
+    if fresh {
+        // Takes effect only before the first table, and before WAL.
+        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(engine_error)?;
+    }
+    match migrations::state(&connection, location.migrations)? {
+        State::Current => {}
+        State::Empty => migrations::apply(&mut connection, location.migrations, location.now)?,
+        State::Behind => {
+            back_up(&connection, location)?;
+            migrations::apply(&mut connection, location.migrations, location.now)?;
+        }
+    }
+    finish(location, connection, database)
+}
+
+/// Copies the store before its schema changes, beside it and complete.
+fn back_up(connection: &Connection, location: &Location) -> Result<()> {
+    let Some(folder) = &location.folder else { return Ok(()) };
+    let backups = folder.join("backups");
+    create_folder(&backups)?;
+    let name = format!("before-migration-{}-{}.db", location.now, std::process::id());
+    let path = backups.join(name);
+    create_file(&path)?;
+    let mut target = Connection::open(&path).map_err(|error| at(&path, error))?;
+    let backup = rusqlite::backup::Backup::new(connection, &mut target).map_err(engine_error)?;
+    backup.run_to_completion(1024, Duration::ZERO, None).map_err(engine_error)?;
+    drop(backup);
+    drop(target);
+    File::open(&path).and_then(|file| file.sync_all()).map_err(|error| Error::io("sync", &path, &error))
+}
+
+fn finish(location: &Location, connection: Connection, database: &Path) -> Result<Opened> {
+    let mut notices = Vec::new();
+    let wanted = match location.folder.as_deref().and_then(shared_file_system) {
+        None => Journal::Wal,
+        Some(name) => {
+            notices.push(format!(
+                "{} is on {name}, where write-ahead logging can corrupt a database: \
+                 a rollback journal is used, and every commit is synced",
+                database.display()
+            ));
+            Journal::Rollback
+        }
+    };
+    let current = connection.query_row("PRAGMA journal_mode", [], |row| row.get::<_, String>(0));
+    let current = current.map_err(|error| at(database, error))?;
+    let is_wal = current.eq_ignore_ascii_case("wal");
+    let journal = match (wanted, is_wal) {
+        (Journal::Wal, true) => Journal::Wal,
+        (Journal::Rollback, false) => Journal::Rollback,
+        _ => pragmas::set_journal(&connection, wanted)?,
+    };
+    if journal != wanted {
+        notices.push(format!("{} can't use a write-ahead log here: a rollback journal is used", database.display()));
+    }
+    Ok(Opened { connection, journal, notices })
+}
+
+/// Names the file system when several machines may see it: there a shared-memory index is not coherent.
+#[cfg(target_os = "linux")]
+fn shared_file_system(folder: &Path) -> Option<&'static str> {
+    const SHARED: [(u64, &str); 11] = [
+        (0x6969, "NFS"),
+        (0x517b, "SMB"),
+        (0xff53_4d42, "CIFS"),
+        (0xfe53_4d42, "SMB2"),
+        (0x0102_1997, "9p"),
+        (0x6573_5546, "FUSE"),
+        (0x00c3_6400, "Ceph"),
+        (0x786f_4256, "a VirtualBox shared folder"),
+        (0x0bd0_0bd3, "Lustre"),
+        (0x5346_414f, "AFS"),
+        (0x0116_1970, "GFS2"),
+    ];
+    let magic = u64::try_from(rustix::fs::statfs(folder).ok()?.f_type).ok()? & 0xffff_ffff;
+    SHARED.iter().find(|(known, _)| *known == magic).map(|(_, name)| *name)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn shared_file_system(_folder: &Path) -> Option<&'static str> {
+    None
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Header {
+    /// No file, an empty file, or an empty database without an owner.
+    Empty,
+    /// A database with our application id.
+    Ours,
+}
+
+/// Reads the first bytes of the file, and nothing else of a file that is not ours.
+fn inspect(database: &Path) -> Result<Header> {
+    let foreign = |detail: &str| Error::ForeignStore { path: database.display().to_string(), detail: detail.to_owned() };
+    match std::fs::symlink_metadata(database) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Header::Empty),
+        Err(error) => return Err(Error::io("look at", database, &error)),
+        Ok(meta) if !meta.is_file() => return Err(foreign("it is a link or a folder, not a file")),
+        Ok(meta) if meta.len() == 0 => return Ok(Header::Empty),
+        Ok(_) => {}
+    }
+    let mut header = Vec::with_capacity(HEADER_BYTES);
+    let file = File::open(database).map_err(|error| Error::io("open", database, &error))?;
+    let read = file.take(HEADER_BYTES as u64).read_to_end(&mut header);
+    read.map_err(|error| Error::io("read", database, &error))?;
+    if !header.starts_with(MAGIC) && !MAGIC.starts_with(&header) {
+        return Err(foreign("it is no SQLite database"));
+    }
+    let Some(id) = header.get(68..72).and_then(|bytes| bytes.try_into().ok()).map(i32::from_be_bytes) else {
+        let detail = format!("its header has {} of {HEADER_BYTES} bytes", header.len());
+        return Err(Error::corrupt(database.display().to_string(), detail));
+    };
+    match id {
+        APPLICATION_ID => check_length(database, &header).map(|()| Header::Ours),
+        0 if has_no_table(database)? => Ok(Header::Empty),
+        0 => Err(foreign("it is a database that holds tables of another program")),
+        other => Err(foreign(&format!("it belongs to another program (application id {other:#010x})"))),
+    }
+}
+
+/// Finds a file that was cut: without a log that could complete it, it must be as long as its header says.
+fn check_length(database: &Path, header: &[u8]) -> Result<()> {
+    let log = database.with_file_name(format!("{DATABASE}-wal"));
+    if std::fs::metadata(log).is_ok_and(|meta| meta.len() > 0) {
+        return Ok(());
+    }
+    let page = header.get(16..18).and_then(|bytes| bytes.try_into().ok()).map_or(0, u16::from_be_bytes);
+    let page = if page == 1 { 65536 } else { u64::from(page) };
+    let pages = header.get(28..32).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_be_bytes);
+    let expected = page * u64::from(pages);
+    let found = std::fs::metadata(database).map_err(|error| Error::io("look at", database, &error))?.len();
+    if found < expected {
+        let detail = format!("it was cut: {found} of {expected} bytes are left; restore a backup of it");
+        return Err(Error::corrupt(database.display().to_string(), detail));
+    }
+    Ok(())
+}
+
+fn has_no_table(database: &Path) -> Result<bool> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(database, flags).map_err(|error| at(database, error))?;
+    connection.busy_timeout(pragmas::BUSY_TIMEOUT).map_err(engine_error)?;
+    let count: rusqlite::Result<i64> = connection.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0));
+    count.map(|count| count == 0).map_err(|error| at(database, error))
+}
+
+/// Creates a folder that only its owner can enter.
+pub(crate) fn create_folder(folder: &Path) -> Result<()> {
+    let missing = !folder.exists();
+    let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    created.map_err(|error| Error::io("create the folder", folder, &error))?;
+    if missing {
+        // SQLite syncs the files it makes, not the folders they are in.
+        for parent in folder.ancestors().take(2) {
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            drop(File::open(parent).and_then(|file| file.sync_all()));
+        }
+    }
+    Ok(())
+}
+
+/// Creates a file that only its owner can read, or tightens one that others can read.
+fn create_file(path: &Path) -> Result<()> {
+    let file = open_private(path)?;
+    let mode = file.metadata().map_err(|error| Error::io("look at", path, &error))?.permissions().mode();
+    if mode & 0o077 != 0 {
+        let tightened = file.set_permissions(std::fs::Permissions::from_mode(0o600));
+        tightened.map_err(|error| Error::io("restrict", path, &error))?;
+    }
+    Ok(())
+}
+
+/// Opens or creates one of the store's own files, never through a link.
+pub(crate) fn open_private(path: &Path) -> Result<File> {
+    let nofollow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(nofollow);
+    options.open(path).map_err(|error| Error::io("open", path, &error))
+}
+
+/// Takes the lock under which stores are created and migrated.
+fn lock_opening(folder: &Path, bound: Duration) -> Result<File> {
+    let path = folder.join("open.lock");
+    let file = open_private(&path)?;
+    // Creating a store takes milliseconds and the wait is rare, so a short sleep is fair enough here.
+    let step = Duration::from_millis(5);
+    let mut waited = Duration::ZERO;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(std::fs::TryLockError::WouldBlock) if waited < bound => {
+                std::thread::sleep(step);
+                waited += step;
+            }
+            Err(std::fs::TryLockError::WouldBlock) => {
+                let detail = format!("another process has been creating or migrating it for {bound:?}");
+                return Err(Error::Busy { detail });
+            }
+            Err(std::fs::TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => return Ok(file),
+            Err(std::fs::TryLockError::Error(error)) => return Err(Error::io("lock", &path, &error)),
+        }
+    }
+}
+
+/// A transaction on a connection.
+pub(crate) struct SqliteTx<'a> {
+    pub(crate) connection: &'a Connection,
+}
+
+impl SqliteTx<'_> {
+    fn bind(&self, statement: Statement, args: &[Value<'_>]) -> Result<rusqlite::CachedStatement<'_>> {
+        let mut prepared = self.connection.prepare_cached(statement.sql).map_err(engine_error)?;
+        for (index, arg) in args.iter().enumerate() {
+            prepared.raw_bind_parameter(index + 1, arg).map_err(engine_error)?;
+        }
+        Ok(prepared)
+    }
+}
+
+impl Tx for SqliteTx<'_> {
+    fn execute(&mut self, statement: Statement, args: &[Value<'_>]) -> Result<usize> {
+        self.bind(statement, args)?.raw_execute().map_err(engine_error)
+    }
+
+    fn query(
+        &mut self,
+        statement: Statement,
+        args: &[Value<'_>],
+        visit: &mut dyn FnMut(&Row<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let mut prepared = self.bind(statement, args)?;
+        let mut rows = prepared.raw_query();
+        while let Some(row) = rows.next().map_err(engine_error)? {
+            let row = Row { columns: row, statement: statement.name };
+            if visit(&row)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Columns for rusqlite::Row<'_> {
+    fn value(&self, column: usize) -> Result<Value<'_>> {
+        match self.get_ref(column).map_err(engine_error)? {
+            ValueRef::Null => Ok(Value::Null),
+            ValueRef::Integer(value) => Ok(Value::Int(value)),
+            ValueRef::Blob(bytes) => Ok(Value::Blob(bytes)),
+            ValueRef::Text(bytes) => std::str::from_utf8(bytes)
+                .map(Value::Text)
+                .map_err(|_| Error::corrupt(format!("column {column}"), "stored text is not UTF-8")),
+            ValueRef::Real(_) => Err(Error::corrupt(format!("column {column}"), "a floating-point number is stored")),
+        }
+    }
+}
+
+impl ToSql for Value<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Value::Null => ValueRef::Null,
+            Value::Int(value) => ValueRef::Integer(*value),
+            Value::Text(text) => ValueRef::Text(text.as_bytes()),
+            Value::Blob(bytes) => ValueRef::Blob(bytes),
+        }))
+    }
+}
+
+/// Tells the engine's errors apart by their codes.
+#[expect(clippy::needless_pass_by_value, reason = "it is passed to map_err")]
+pub(crate) fn engine_error(error: rusqlite::Error) -> Error {
+    let detail = error.to_string();
+    let rusqlite::Error::SqliteFailure(failure, _) = &error else {
+        return Error::Backend { detail };
+    };
+    match failure.code {
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => Error::Busy { detail },
+        ErrorCode::DiskFull => Error::StorageFull { detail },
+        ErrorCode::ReadOnly | ErrorCode::PermissionDenied => Error::ReadOnly { detail },
+        ErrorCode::DatabaseCorrupt => Error::corrupt("the database", detail),
+        ErrorCode::NotADatabase => Error::ForeignStore { path: DATABASE.to_owned(), detail },
+        ErrorCode::TooBig => Error::invalid("content", detail),
+        ErrorCode::SystemIoFailure | ErrorCode::CannotOpen => {
+            Error::Io { operation: "use", path: DATABASE.to_owned(), kind: ErrorKind::Other, detail }
+        }
+        ErrorCode::ConstraintViolation => constraint_error(failure.extended_code, detail),
+        _ => Error::Backend { detail },
+    }
+}
+
+fn constraint_error(extended_code: i32, detail: String) -> Error {
+    match extended_code {
+        rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE | rusqlite::ffi::SQLITE_CONSTRAINT_PRIMARYKEY => {
+            Error::AlreadyExists { what: "row", id: detail }
+        }
+        _ => Error::Conflict { what: "constraint", expected: "rows that fit together".to_owned(), found: detail },
+    }
+}
+
+fn at(path: &Path, error: rusqlite::Error) -> Error {
+    name_place(engine_error(error), path)
+}
+
+fn name_place(error: Error, file: &Path) -> Error {
+    let path = file.display().to_string();
+    match error {
+        Error::Corrupt { detail, .. } => Error::Corrupt { place: path, detail },
+        Error::ForeignStore { detail, .. } => Error::ForeignStore { path, detail },
+        Error::Io { operation, kind, detail, .. } => Error::Io { operation, path, kind, detail },
+        other => other,
+    }
+}

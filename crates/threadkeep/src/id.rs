@@ -1,0 +1,184 @@
+//! Names of things: threads, items, branches, workspaces, writers.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::error::{Error, Result};
+
+const MAX_THREAD_ID_BYTES: usize = 128;
+
+/// The name of a thread: 1 to 128 characters of `A-Z a-z 0-9 . _ -`, beginning with a letter or a digit.
+///
+/// An id that passes here can't leave a folder when it is part of a file name, and can't be read as a command-line option.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct ThreadId(String);
+
+impl ThreadId {
+    /// Checks and takes an id.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] says which rule it breaks.
+    pub fn new(id: impl Into<String>) -> Result<Self> {
+        let id = id.into();
+        let reason = if id.is_empty() {
+            "it is empty"
+        } else if id.len() > MAX_THREAD_ID_BYTES {
+            "it is longer than 128 bytes"
+        } else if !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')) {
+            "only A-Z a-z 0-9 . _ - are allowed"
+        } else if !id.starts_with(|first: char| first.is_ascii_alphanumeric()) {
+            "it must begin with a letter or a digit"
+        } else {
+            return Ok(Self(id));
+        };
+        Err(Error::invalid("thread id", reason))
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ThreadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for ThreadId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::new(text)
+    }
+}
+
+impl<'de> Deserialize<'de> for ThreadId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        Self::new(String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
+macro_rules! uuid_id {
+    ($(#[$meta:meta])* $name:ident, $what:literal) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// Takes a UUID as the id.
+            pub const fn from_uuid(uuid: Uuid) -> Self {
+                Self(uuid)
+            }
+
+            /// The 16 bytes of the id, as they are stored and hashed.
+            pub const fn as_bytes(&self) -> &[u8; 16] {
+                self.0.as_bytes()
+            }
+
+            /// The id as a UUID.
+            pub const fn as_uuid(&self) -> Uuid {
+                self.0
+            }
+
+            pub(crate) fn from_slice(bytes: &[u8]) -> Option<Self> {
+                Uuid::from_slice(bytes).ok().map(Self)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.hyphenated().fmt(f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Error;
+
+            fn from_str(text: &str) -> Result<Self> {
+                Uuid::parse_str(text).map(Self).map_err(|_| Error::invalid($what, format!("`{text}` is not a UUID")))
+            }
+        }
+    };
+}
+
+uuid_id! {
+    /// The name of an item: a UUID, version 7 when the store mints it.
+    ItemId, "item id"
+}
+uuid_id! {
+    /// The name of a workspace.
+    WorkspaceId, "workspace id"
+}
+uuid_id! {
+    /// The identity that items are written by: one per store and machine.
+    WriterId, "writer id"
+}
+
+/// The public name of a branch: the id of its first item.
+pub type BranchId = ItemId;
+
+/// Where an item stands: its branch and its distance from the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Address {
+    /// The branch, by the id of its first item.
+    pub branch: BranchId,
+    /// The distance from the root of the path; the root has depth 0.
+    pub depth: u32,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.branch, self.depth)
+    }
+}
+
+/// The store's own key of an item: its branch's number in the upper 31 bits, its depth in the lower 32.
+///
+/// So a table keyed by it is clustered by (branch, depth), and that pair is unique without a further index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ItemKey(pub(crate) i64);
+
+impl ItemKey {
+    pub(crate) const fn new(branch: i64, depth: u32) -> Self {
+        Self((branch << 32) | depth as i64)
+    }
+
+    pub(crate) const fn branch(self) -> i64 {
+        self.0 >> 32
+    }
+
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the lower 32 bits are the depth")]
+    pub(crate) const fn depth(self) -> u32 {
+        (self.0 & 0xffff_ffff) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ItemKey, ThreadId};
+
+    #[test]
+    fn hostile_thread_ids_are_refused() {
+        let long = "x".repeat(129);
+        for id in ["", "..", ".", "../x", "a/b", "a\\b", "a\0b", "%2e%2e\u{2024}", "-rf", "_x", "a b", "é", &long] {
+            assert!(ThreadId::new(id).is_err(), "{id:?} must be refused");
+        }
+        for id in ["a", "thread-1", "01a22845-9b28-7db3", "A.b_c-9", &"x".repeat(128)] {
+            assert!(ThreadId::new(id).is_ok(), "{id:?} must be accepted");
+        }
+    }
+
+    #[test]
+    fn an_item_key_keeps_branch_and_depth_and_orders_by_them() {
+        let key = ItemKey::new((1 << 31) - 1, u32::MAX);
+        assert_eq!((key.branch(), key.depth()), ((1 << 31) - 1, u32::MAX));
+        assert!(ItemKey::new(1, u32::MAX) < ItemKey::new(2, 0));
+    }
+}

@@ -1,0 +1,87 @@
+//! A durable, verifiable store for the threads of coding agents.
+//!
+//! An agent writes every prompt, answer and tool call of a conversation into a [`Store`]; people and programs list, read,
+//! fork, resume and verify them. Everything is kept in one folder, in an embedded SQLite database; no server is needed, and
+//! any number of processes may use a store at once.
+//!
+//! * A **thread** is a conversation: metadata, a tree of items and a head. Its parents are enforced by the database.
+//! * An **item** is a message, a tool call, a result; it keeps the exact bytes that were given and is never changed.
+//! * A **branch** is a linear run of items. Rewinding or forking begins one; nothing is copied and nothing is lost.
+//! * A **claim** is the right to write a thread. One live writer has it, and its epoch is checked inside every append.
+//! * The **chain**: every item's hash binds its content and its parent's hash, so [`Threads::verify`] finds what was changed.
+//!
+//! ```
+//! use threadkeep::{NewItem, NewThread, Role, blocking::Store, StoreOptions};
+//!
+//! # fn main() -> threadkeep::Result<()> {
+//! let store = Store::open(StoreOptions::memory())?;
+//! let workspace = store.workspace(".".as_ref())?;
+//! let thread = workspace.create(NewThread::default())?;
+//! thread.begin_turn(NewItem::message(Role::User, "Why does the login test fail?"))?;
+//! let answer = thread.append(vec![NewItem::message(Role::Assistant, "The clock is mocked twice.")])?;
+//! assert_eq!(answer.items[0].depth, 1);
+//! assert!(store.verify(thread.id())?.is_valid());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The handles here are async and need no particular runtime; [`blocking`] has the same calls without async.
+
+pub mod blocking;
+mod branch;
+pub mod chain;
+mod claims;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod content;
+mod cursor;
+mod db;
+mod error;
+mod host;
+mod id;
+mod item;
+mod live;
+mod log;
+mod sources;
+mod stats;
+mod store;
+mod thread;
+mod thread_list;
+mod thread_store;
+mod threads;
+mod time;
+mod turn;
+mod turns;
+mod view;
+mod workspaces;
+mod writers;
+
+pub use branch::{Branch, Tree};
+pub use claims::Holder;
+#[doc(hidden)]
+pub use db::statement_texts;
+pub use error::{Error, Result};
+pub use host::{Host, ProjectFacts, SystemHost};
+pub use id::{Address, BranchId, ItemId, ThreadId, WorkspaceId, WriterId};
+pub use item::{
+    Appended, AppendedItem, Durability, Expect, FORMAT, Hash, Item, Kind, MAX_CONTENT_BYTES, NewItem, Role,
+};
+pub use live::{AppendOptions, LiveThread};
+pub use log::purge::Purged;
+pub use log::read::ItemQuery;
+pub use log::verify::{Break, Verdict, VerifyReport};
+pub use sources::{
+    FilePart, ImportBatch, ImportPart, ImportSegment, KnownRecord, MAX_NOTE_BYTES, SourceFile, SourceStamp,
+};
+pub use stats::{AgentStats, Stats};
+pub use store::{Store, StoreOptions, Threads, Workspace};
+pub use thread::{
+    Change, Details, Lineage, ListQuery, NewThread, Page, Policy, Shelf, Shelves, SortKey, Status, Thread, ThreadPatch,
+};
+pub use thread_store::{BoxFuture, ThreadStore};
+pub use time::Timestamp;
+pub use turn::{Turn, TurnEnd, TurnStatus};
+pub use turns::TurnQuery;
+pub use uuid::Uuid;
+pub use view::{Part, Usage, View, ViewCodec};
+pub use workspaces::WorkspaceInfo;

@@ -1,0 +1,516 @@
+//! Live threads: a claim, appends under it, and the promise of what each acknowledgement is worth.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use async_lock::Mutex;
+
+use crate::claims;
+use crate::db::{Pending, Sync, Tx};
+use crate::error::{Error, Result};
+use crate::id::{Address, ItemId, ThreadId};
+use crate::item::{Appended, Durability, Expect, NewItem};
+use crate::log::append::{After, Append, Prepared, Run, TurnRule, append, find_repeated};
+use crate::log::{head, path};
+use crate::sources::{self, ImportBatch, ImportPart};
+use crate::store::Inner;
+use crate::thread::Policy;
+use crate::threads::{self, Creation};
+use crate::turn::TurnEnd;
+use crate::turns;
+
+/// How many bytes may be on their way unacknowledged before an append waits.
+const QUEUE_BYTES: usize = 8 << 20;
+/// How often taking a claim is tried anew when another process is faster.
+const CLAIM_ATTEMPTS: usize = 16;
+
+/// A thread that this handle may write. Cheap to clone; clones share the claim, which is released with the last of them.
+#[derive(Debug, Clone)]
+pub struct LiveThread {
+    live: Arc<Live>,
+}
+
+#[derive(Debug)]
+struct Live {
+    inner: Arc<Inner>,
+    id: ThreadId,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    policy: Policy,
+    /// Appends that were not waited for, in order.
+    queue: VecDeque<Queued>,
+    /// Appends that failed for a reason that may pass, in order.
+    unsaved: VecDeque<Arc<Append>>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Nothing is stored yet.
+    Unborn(Box<Creation>),
+    /// The claim is held at this epoch.
+    Open(i64),
+    /// Shut down or discarded.
+    Closed,
+}
+
+#[derive(Debug)]
+struct Queued {
+    request: Arc<Append>,
+    pending: Pending<Appended>,
+    bytes: usize,
+}
+
+/// How an append is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AppendOptions {
+    /// What the acknowledgement promises.
+    pub durability: Durability,
+    /// How the thread must be found.
+    pub expect: Expect,
+    /// The item to continue from instead of the head; a branch begins there, or goes on where it ended.
+    pub after: Option<Address>,
+}
+
+impl LiveThread {
+    pub(crate) fn unborn(inner: Arc<Inner>, creation: Creation) -> Self {
+        let (id, policy) = (creation.id.clone(), creation.policy.clone());
+        Self::with_phase(inner, id, policy, Phase::Unborn(Box::new(creation)))
+    }
+
+    pub(crate) async fn resume(inner: Arc<Inner>, id: ThreadId) -> Result<Self> {
+        let epoch = take_claim(&inner, &id).await?;
+        let policy = {
+            let id = id.clone();
+            inner.db.read(move |tx| threads::policy(tx, &id)).await?
+        };
+        Ok(Self::with_phase(inner, id, policy, Phase::Open(epoch)))
+    }
+
+    fn with_phase(inner: Arc<Inner>, id: ThreadId, policy: Policy, phase: Phase) -> Self {
+        let state = State { phase, policy, queue: VecDeque::new(), unsaved: VecDeque::new() };
+        Self { live: Arc::new(Live { inner, id, state: Mutex::new(state) }) }
+    }
+
+    /// The thread's id; chosen or minted before anything is stored.
+    pub fn id(&self) -> &ThreadId {
+        &self.live.id
+    }
+
+    /// Appends items after the head, all or none, at the default durability.
+    ///
+    /// # Errors
+    /// As [`LiveThread::append_with`].
+    pub async fn append(&self, items: Vec<NewItem>) -> Result<Appended> {
+        self.append_with(items, AppendOptions::default()).await
+    }
+
+    /// Appends items, all or none.
+    ///
+    /// Items of kinds that the thread's policy does not keep are dropped first; if none is left, nothing is touched. With
+    /// [`Durability::Queued`] the answer names no places: the items are on their way, in order.
+    ///
+    /// A call may be repeated with the same ids when its answer was lost: if all of its items are stored in this order with
+    /// this content, the answer is that of the first call.
+    ///
+    /// # Errors
+    /// After [`Error::StorageFull`], [`Error::Busy`] and [`Error::Io`] the items are kept: [`LiveThread::flush`] stores them
+    /// when the cause has passed, and so does the next append. [`Error::ClaimLost`] ends the handle;
+    /// [`LiveThread::take_unsaved`] gives back what it kept. Any other refusal stores and keeps nothing.
+    pub async fn append_with(&self, items: Vec<NewItem>, options: AppendOptions) -> Result<Appended> {
+        let mut state = self.live.state.lock().await;
+        self.check_open(&state)?;
+        let kept = items.into_iter().filter(|item| state.policy.keeps(&item.kind));
+        let prepared = kept.map(|item| Prepared::new(item, &*self.live.inner.host)).collect::<Result<Arc<[_]>>>()?;
+        if prepared.is_empty() {
+            return Ok(Appended { items: Vec::new(), repeated: false });
+        }
+        let epoch = self.materialise(&mut state).await?;
+        let after = options.after.map_or(After::Head, After::Address);
+        let runs = vec![Run { after, items: prepared }];
+        let request = Arc::new(self.request(epoch, runs, options.expect, TurnRule::Open).await?);
+        match options.durability {
+            Durability::Queued => self.enqueue(&mut state, request).await,
+            Durability::Written => self.settle_and_send(&mut state, request, Sync::Written).await,
+            Durability::Synced => self.settle_and_send(&mut state, request, Sync::Synced).await,
+        }
+    }
+
+    /// Begins a turn with its prompt, which is synced before this returns. A turn that is still open is marked as interrupted.
+    ///
+    /// # Errors
+    /// As [`LiveThread::append_with`].
+    pub async fn begin_turn(&self, prompt: NewItem) -> Result<Appended> {
+        let mut state = self.live.state.lock().await;
+        self.check_open(&state)?;
+        let prepared = Prepared::new(prompt, &*self.live.inner.host)?;
+        let epoch = self.materialise(&mut state).await?;
+        let runs = vec![Run { after: After::Head, items: Arc::new([prepared]) }];
+        let request = Arc::new(self.request(epoch, runs, Expect::Any, TurnRule::Begin).await?);
+        self.settle_and_send(&mut state, request, Sync::Synced).await
+    }
+
+    /// Ends the open turn; gives its ordinal.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when no turn is open.
+    pub async fn end_turn(&self, end: TurnEnd) -> Result<i64> {
+        self.under_claim(move |tx, claim| turns::end(tx, claim.thread, claim.epoch, claim.writer, claim.now, &end)).await
+    }
+
+    /// Moves the head back (or anywhere) to an item of this thread. What came after it stays, on its branch.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when the thread does not reach the item.
+    pub async fn rewind(&self, to: Address) -> Result<()> {
+        self.under_claim(move |tx, claim| head::set_head(tx, claim.thread, claim.epoch, claim.writer, claim.now, to)).await
+    }
+
+    /// Starts afresh: the next append begins a new root. What was written stays readable by its addresses. Gives the number
+    /// of items that the active path had.
+    ///
+    /// # Errors
+    /// As every write under a claim.
+    pub async fn clear(&self) -> Result<u64> {
+        self.under_claim(|tx, claim| head::clear(tx, claim.thread, claim.epoch, claim.writer, claim.now)).await
+    }
+
+    /// Where the thread stands; `None` when nothing is stored or it was cleared.
+    ///
+    /// # Errors
+    /// As every read.
+    pub async fn head(&self) -> Result<Option<Address>> {
+        let mut state = self.live.state.lock().await;
+        if matches!(state.phase, Phase::Unborn(_)) {
+            return Ok(None);
+        }
+        self.settle(&mut state).await?;
+        let id = self.live.id.clone();
+        let read = move |tx: &mut dyn Tx| head::head_of(tx, &id)?.0.map(|key| path::address_of(tx, key)).transpose();
+        self.live.inner.db.read(read).await
+    }
+
+    /// Stores the thread itself, if it is not stored yet, and everything that was appended. Repeating it changes nothing.
+    ///
+    /// # Errors
+    /// As [`LiveThread::append_with`].
+    pub async fn persist(&self) -> Result<()> {
+        let mut state = self.live.state.lock().await;
+        self.check_open(&state)?;
+        self.materialise(&mut state).await?;
+        self.settle(&mut state).await
+    }
+
+    /// A barrier: when it returns, everything that this handle was told is stored survives a power loss, and everything that
+    /// was queued or kept after a failure is stored.
+    ///
+    /// # Errors
+    /// As [`LiveThread::append_with`]; what could not be stored is still kept.
+    pub async fn flush(&self) -> Result<()> {
+        let mut state = self.live.state.lock().await;
+        self.check_open(&state)?;
+        if matches!(state.phase, Phase::Unborn(_)) {
+            return Ok(());
+        }
+        self.settle(&mut state).await?;
+        self.live.inner.sync().await
+    }
+
+    /// Flushes, gives up the claim and closes the handle. When flushing fails the handle stays open, so that it can be tried
+    /// again.
+    ///
+    /// # Errors
+    /// As [`LiveThread::flush`].
+    pub async fn shutdown(&self) -> Result<()> {
+        self.flush().await?;
+        let mut state = self.live.state.lock().await;
+        if let Phase::Open(epoch) = state.phase {
+            let id = self.live.id.clone();
+            self.live.inner.db.write(Sync::Written, move |tx| claims::release(tx, &id, epoch)).await?;
+        }
+        state.phase = Phase::Closed;
+        Ok(())
+    }
+
+    /// Closes the handle without flushing: what is stored stays, what was kept after a failure is dropped. Repeating it
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// When the claim can't be given up; it then ends with the process.
+    pub async fn discard(&self) -> Result<()> {
+        let mut state = self.live.state.lock().await;
+        state.queue.clear();
+        state.unsaved.clear();
+        let phase = std::mem::replace(&mut state.phase, Phase::Closed);
+        if let Phase::Open(epoch) = phase {
+            let id = self.live.id.clone();
+            self.live.inner.db.write(Sync::Written, move |tx| claims::release(tx, &id, epoch)).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives back the items that could not be stored, in order, and forgets them. For a handle that lost its claim.
+    pub async fn take_unsaved(&self) -> Vec<NewItem> {
+        let mut state = self.live.state.lock().await;
+        let _ = self.collect(&mut state, true).await;
+        let requests = state.unsaved.drain(..);
+        requests.flat_map(|request| request.runs.iter().flat_map(|run| run.items.iter().map(to_new)).collect::<Vec<_>>()).collect()
+    }
+
+    /// Writes one step of an import: items with their places, the map of their file, and how far it has been read.
+    ///
+    /// # Errors
+    /// As [`LiveThread::append_with`], but nothing is kept: the next import reads the file again from the last step.
+    pub async fn import(&self, batch: ImportBatch, durability: Durability) -> Result<Appended> {
+        let mut state = self.live.state.lock().await;
+        self.check_open(&state)?;
+        let runs = import_runs(&batch, &*self.live.inner.host)?;
+        let epoch = self.materialise(&mut state).await?;
+        let request = self.request(epoch, runs, Expect::Any, TurnRule::Imported).await?;
+        let sync = if durability == Durability::Synced { Sync::Synced } else { Sync::Written };
+        let write = move |tx: &mut dyn Tx| {
+            let appended = append(tx, &request)?;
+            sources::write(tx, &batch, request.now)?;
+            if let Some(head) = batch.head {
+                move_head(tx, &request, head)?;
+            }
+            Ok(appended)
+        };
+        self.live.inner.db.write(sync, write).await
+    }
+
+    fn check_open(&self, state: &State) -> Result<()> {
+        match state.phase {
+            Phase::Closed => Err(Error::Closed { thread: self.live.id.clone() }),
+            Phase::Unborn(_) | Phase::Open(_) => Ok(()),
+        }
+    }
+
+    /// Stores and claims the thread if that has not happened; gives the epoch.
+    async fn materialise(&self, state: &mut State) -> Result<i64> {
+        let creation = match &state.phase {
+            Phase::Open(epoch) => return Ok(*epoch),
+            Phase::Closed => return Err(Error::Closed { thread: self.live.id.clone() }),
+            Phase::Unborn(creation) => creation.clone(),
+        };
+        let holder = self.live.inner.holder()?;
+        let create = move |tx: &mut dyn Tx| {
+            threads::create(tx, &creation)?;
+            claims::take(tx, &creation.id, 0, &holder)
+        };
+        let epoch = self.live.inner.db.write(Sync::Synced, create).await?;
+        let epoch = epoch.ok_or_else(|| Error::corrupt("table threads", "the row that was just written is missing"))?;
+        state.phase = Phase::Open(epoch);
+        Ok(epoch)
+    }
+
+    async fn request(&self, epoch: i64, runs: Vec<Run>, expect: Expect, turns: TurnRule) -> Result<Append> {
+        let writer = self.live.inner.writer().await?;
+        let now = self.live.inner.host.now();
+        Ok(Append { thread: self.live.id.clone(), epoch, writer, now, expect, turns, runs, requires: None })
+    }
+
+    /// Sends an append without waiting for it.
+    async fn enqueue(&self, state: &mut State, request: Arc<Append>) -> Result<Appended> {
+        self.collect(state, false).await?;
+        self.retry_unsaved(state).await?;
+        while state.queue.iter().map(|queued| queued.bytes).sum::<usize>() > QUEUE_BYTES {
+            self.collect_one(state).await?;
+        }
+        let before = state.queue.back().and_then(|queued| queued.request.last_id());
+        let request = Arc::new(Append { requires: before, ..Arc::unwrap_or_clone(request) });
+        let bytes = request.bytes();
+        let pending = self.send(&request, Sync::Written);
+        state.queue.push_back(Queued { request, pending, bytes });
+        Ok(Appended { items: Vec::new(), repeated: false })
+    }
+
+    async fn settle_and_send(&self, state: &mut State, request: Arc<Append>, sync: Sync) -> Result<Appended> {
+        self.settle(state).await?;
+        let outcome = self.judge(&request, self.send(&request, sync).await).await;
+        if outcome.as_ref().is_err_and(Error::is_retryable) {
+            state.unsaved.push_back(request);
+        }
+        outcome
+    }
+
+    fn send(&self, request: &Arc<Append>, sync: Sync) -> Pending<Appended> {
+        let request = Arc::clone(request);
+        let inner = &self.live.inner;
+        let heartbeat = inner.heartbeat_is_due(request.now).then(|| inner.holder_id().to_owned());
+        inner.db.write(sync, move |tx| {
+            if let Some(before) = request.requires
+                && path::key_by_id(tx, before)?.is_none()
+            {
+                let found = "it is not stored".to_owned();
+                return Err(Error::Conflict { what: "order", expected: before.to_string(), found });
+            }
+            if let Some(holder) = &heartbeat {
+                claims::heartbeat(tx, holder, request.now)?;
+            }
+            append(tx, &request)
+        })
+    }
+
+    /// Answers a refusal with the result of an earlier call, if that stored the same items.
+    async fn judge(&self, request: &Arc<Append>, outcome: Result<Appended>) -> Result<Appended> {
+        let refused = matches!(
+            outcome,
+            Err(Error::Conflict { .. } | Error::ClaimLost { .. } | Error::AlreadyExists { .. } | Error::Backend { .. })
+        );
+        if !refused {
+            return outcome;
+        }
+        let repeated = {
+            let request = Arc::clone(request);
+            self.live.inner.db.read(move |tx| find_repeated(tx, &request)).await?
+        };
+        repeated.map_or(outcome, Ok)
+    }
+
+    /// Waits for everything that was queued, and stores what was kept after a failure.
+    async fn settle(&self, state: &mut State) -> Result<()> {
+        self.collect(state, true).await?;
+        self.retry_unsaved(state).await
+    }
+
+    /// Takes the answers that have come (or all of them).
+    async fn collect(&self, state: &mut State, wait: bool) -> Result<()> {
+        let mut first_error = None;
+        while let Some(front) = state.queue.front_mut() {
+            let answer = match front.pending.poll_now() {
+                None if !wait => break,
+                None => {
+                    let outcome = self.collect_one(state).await;
+                    first_error = first_error.or(outcome.err());
+                    continue;
+                }
+                Some(answer) => answer,
+            };
+            let Some(queued) = state.queue.pop_front() else { break };
+            first_error = first_error.or(self.keep_failed(state, queued.request, answer).await.err());
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    async fn collect_one(&self, state: &mut State) -> Result<()> {
+        let Some(queued) = state.queue.pop_front() else { return Ok(()) };
+        let answer = queued.pending.await;
+        self.keep_failed(state, queued.request, answer).await
+    }
+
+    /// Keeps what failed for a reason that may pass, and what could not follow it.
+    async fn keep_failed(&self, state: &mut State, request: Arc<Append>, answer: Result<Appended>) -> Result<()> {
+        match self.judge(&request, answer).await {
+            Ok(_) => Ok(()),
+            Err(Error::Conflict { what: "order", .. }) => {
+                state.unsaved.push_back(request);
+                Ok(())
+            }
+            Err(error) => {
+                if error.is_retryable() || matches!(error, Error::ClaimLost { .. }) {
+                    state.unsaved.push_back(request);
+                }
+                if error.is_retryable() { Ok(()) } else { Err(error) }
+            }
+        }
+    }
+
+    async fn retry_unsaved(&self, state: &mut State) -> Result<()> {
+        while let Some(request) = state.unsaved.front() {
+            let request = Arc::new(Append { requires: None, ..Append::clone(request) });
+            self.judge(&request, self.send(&request, Sync::Synced).await).await?;
+            state.unsaved.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Runs a change of the thread under the claim, after everything that was appended.
+    async fn under_claim<T, F>(&self, mut run: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut dyn Tx, &UnderClaim<'_>) -> Result<T> + Send + 'static,
+    {
+        let mut state = self.live.state.lock().await;
+        self.check_open(&state)?;
+        let epoch = self.materialise(&mut state).await?;
+        self.settle(&mut state).await?;
+        let (thread, writer) = (self.live.id.clone(), self.live.inner.writer().await?);
+        let now = self.live.inner.host.now();
+        let change = move |tx: &mut dyn Tx| run(tx, &UnderClaim { thread: &thread, epoch, writer, now });
+        self.live.inner.db.write(Sync::Synced, change).await
+    }
+}
+
+struct UnderClaim<'a> {
+    thread: &'a ThreadId,
+    epoch: i64,
+    writer: (i64, crate::id::WriterId),
+    now: crate::time::Timestamp,
+}
+
+impl Drop for Live {
+    /// Gives up the claim; what was queued is written before that.
+    fn drop(&mut self) {
+        if let Phase::Open(epoch) = self.state.get_mut().phase {
+            let id = self.id.clone();
+            // Nobody waits: if it fails, the claim ends with the process.
+            drop(self.inner.db.write(Sync::Written, move |tx| claims::release(tx, &id, epoch)));
+        }
+    }
+}
+
+/// Takes the claim on a stored thread from nobody or from a dead holder.
+async fn take_claim(inner: &Arc<Inner>, id: &ThreadId) -> Result<i64> {
+    let holder = inner.holder()?;
+    for _ in 0..CLAIM_ATTEMPTS {
+        let thread = id.clone();
+        let claim = inner.db.read(move |tx| claims::read(tx, &thread)).await?;
+        if let Some(current) = claim.holder.filter(|current| inner.is_alive(current)) {
+            return Err(Error::ClaimHeld { thread: id.clone(), holder: Box::new(current) });
+        }
+        let (thread, holder) = (id.clone(), holder.clone());
+        let take = move |tx: &mut dyn Tx| claims::take(tx, &thread, claim.epoch, &holder);
+        if let Some(epoch) = inner.db.write(Sync::Synced, take).await? {
+            return Ok(epoch);
+        }
+    }
+    Err(Error::Busy { detail: format!("others took and gave up the claim on {id} {CLAIM_ATTEMPTS} times") })
+}
+
+/// Groups the new items of a batch into runs that continue one another.
+fn import_runs(batch: &ImportBatch, host: &dyn crate::host::Host) -> Result<Vec<Run>> {
+    let mut runs: Vec<(After, Vec<Prepared>)> = Vec::new();
+    for segment in &batch.segments {
+        let ImportPart::Item { item, after, starts_turn, .. } = &segment.part else { continue };
+        let mut prepared = Prepared::new(NewItem::clone(item), host)?;
+        prepared.starts_turn = *starts_turn;
+        match runs.last_mut() {
+            Some((_, items)) if after.is_some() && items.last().map(|last| last.id) == *after => items.push(prepared),
+            _ => runs.push((after.map_or(After::Nothing, After::Item), vec![prepared])),
+        }
+    }
+    Ok(runs.into_iter().map(|(after, items)| Run { after, items: items.into() }).collect())
+}
+
+fn move_head(tx: &mut dyn Tx, request: &Append, to: ItemId) -> Result<()> {
+    let key = path::key_by_id(tx, to)?.ok_or_else(|| Error::not_found("item", to))?;
+    let address = path::address_of(tx, key)?;
+    head::set_head(tx, &request.thread, request.epoch, request.writer, request.now, address)
+}
+
+fn to_new(item: &Prepared) -> NewItem {
+    NewItem {
+        id: Some(item.id),
+        kind: item.kind.clone(),
+        role: item.role.clone(),
+        format: item.format.clone(),
+        content: item.content.to_vec(),
+        created_at: Some(item.created_at),
+        source_id: item.source_id.clone(),
+        sources: item.sources.clone(),
+    }
+}

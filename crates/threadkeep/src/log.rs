@@ -1,0 +1,9 @@
+//! The log: items on branches, appended, read, forked, purged and verified. SQL over a transaction, written once for both engines.
+
+pub(crate) mod append;
+pub(crate) mod blobs;
+pub(crate) mod head;
+pub(crate) mod path;
+pub(crate) mod purge;
+pub(crate) mod read;
+pub(crate) mod verify;

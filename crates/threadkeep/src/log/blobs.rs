@@ -1,0 +1,54 @@
+//! Large payloads, stored once under the hash of their bytes.
+
+use crate::content::{self, Blob};
+use crate::db::{Tx, Value, query_one, statements};
+use crate::error::{Error, Result};
+use crate::id::ItemKey;
+use crate::item::Hash;
+
+statements! {
+    INSERT_BLOB = "INSERT INTO blobs (digest, size, encoding, data) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (digest) DO NOTHING";
+    LINK_BLOB = "INSERT INTO item_blobs (item, digest) VALUES (?1, ?2) ON CONFLICT (item, digest) DO NOTHING";
+    READ_BLOB = "SELECT size, encoding, data FROM blobs WHERE digest = ?1";
+    UNLINK_BLOBS = "DELETE FROM item_blobs WHERE item = ?1";
+    DELETE_UNUSED_BLOB = "DELETE FROM blobs WHERE digest = ?1 AND NOT EXISTS (SELECT 1 FROM item_blobs WHERE digest = ?1)";
+    BLOBS_OF_ITEM = "SELECT digest FROM item_blobs WHERE item = ?1";
+}
+
+/// Stores the payloads of an item.
+pub(crate) fn store(tx: &mut dyn Tx, item: ItemKey, blobs: &[Blob]) -> Result<()> {
+    for blob in blobs {
+        let size = i64::try_from(blob.size).unwrap_or(i64::MAX);
+        let digest = Value::Blob(&blob.digest.0);
+        tx.execute(INSERT_BLOB, &[digest, size.into(), blob.encoding.into(), Value::Blob(&blob.data)])?;
+        tx.execute(LINK_BLOB, &[item.0.into(), digest])?;
+    }
+    Ok(())
+}
+
+/// Loads one payload and checks that it is what its name says.
+pub(crate) fn load(tx: &mut dyn Tx, digest: Hash) -> Result<Vec<u8>> {
+    let found = query_one(tx, READ_BLOB, &[Value::Blob(&digest.0)], |row| {
+        let size = usize::try_from(row.int(0)?).unwrap_or(usize::MAX);
+        content::decode_blob(row.int(1)?, size, row.blob(2)?)
+    })?;
+    let bytes = found.ok_or_else(|| Error::corrupt(format!("blob {digest}"), "it is missing"))?;
+    if Hash::of(&bytes) == digest {
+        Ok(bytes)
+    } else {
+        Err(Error::corrupt(format!("blob {digest}"), "its bytes do not have this hash"))
+    }
+}
+
+/// Releases the payloads of an item that is about to be deleted, and deletes those that no other item uses.
+pub(crate) fn release(tx: &mut dyn Tx, item: ItemKey) -> Result<()> {
+    let digests = crate::db::query_all(tx, BLOBS_OF_ITEM, &[item.0.into()], |row| Ok(row.blob(0)?.to_vec()))?;
+    if digests.is_empty() {
+        return Ok(());
+    }
+    tx.execute(UNLINK_BLOBS, &[item.0.into()])?;
+    for digest in &digests {
+        tx.execute(DELETE_UNUSED_BLOB, &[Value::Blob(digest)])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,274 @@
+//! Imported files: what of them is in the store, so that the next import reads only what is new and any file can be given back.
+
+use std::ops::ControlFlow;
+
+use crate::db::{Row, Tx, Value, query_one, statements};
+use crate::error::{Error, Result};
+use crate::id::{ItemId, ThreadId};
+use crate::item::{Hash, NewItem, check_text};
+use crate::log::path;
+use crate::log::read::load_spliced;
+use crate::time::Timestamp;
+
+const MAX_PATH_BYTES: usize = 16 << 10;
+/// The longest note that a codec may leave with a record.
+pub const MAX_NOTE_BYTES: usize = 64;
+
+statements! {
+    SOURCE = "SELECT agent, path, thread, size, mtime, consumed, prefix, records, skipped, state FROM sources WHERE path = ?1";
+    SOURCES_OF = "SELECT agent, path, thread, size, mtime, consumed, prefix, records, skipped, state FROM sources WHERE thread = ?1 ORDER BY key";
+    STAMPS = "SELECT path, size, mtime, records, skipped, thread FROM sources WHERE path > ?1 ORDER BY path LIMIT ?2";
+    WRITE_SOURCE = "INSERT INTO sources (key, agent, path, thread, size, mtime, consumed, prefix, records, skipped, state, imported_at)
+        VALUES ((SELECT coalesce(max(key), 0) + 1 FROM sources), ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+        ON CONFLICT (path) DO UPDATE SET agent = excluded.agent, thread = excluded.thread, size = excluded.size,
+          mtime = excluded.mtime, consumed = excluded.consumed, prefix = excluded.prefix, records = excluded.records,
+          skipped = excluded.skipped, state = excluded.state, imported_at = excluded.imported_at
+        RETURNING key";
+    DROP_SEGMENTS = "DELETE FROM segments WHERE source IN (SELECT key FROM sources WHERE path = ?1)";
+    WRITE_SEGMENT = "INSERT INTO segments (source, position, length, item, note, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    KNOWN_RECORDS = "SELECT g.position, g.note, i.id, i.source_id FROM sources s JOIN segments g ON g.source = s.key
+        JOIN items i ON i.key = g.item WHERE s.path = ?1 AND g.position > ?2 ORDER BY g.position LIMIT ?3";
+    SEGMENTS = "SELECT g.position, g.length, g.item, g.bytes FROM sources s JOIN segments g ON g.source = s.key
+        WHERE s.path = ?1 AND g.position > ?2 ORDER BY g.position LIMIT ?3";
+    KNOWN_ITEM = "SELECT 1 FROM items WHERE id = ?1";
+}
+
+/// What the store knows of an imported file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceFile {
+    /// The agent whose codec read it.
+    pub agent: String,
+    /// The file, by the path it was imported from.
+    pub path: String,
+    /// The thread; `None` when that was purged since.
+    pub thread: Option<ThreadId>,
+    /// Its size when it was read.
+    pub size: i64,
+    /// Its modification time when it was read, in nanoseconds since the epoch.
+    pub mtime: i64,
+    /// How many bytes of it are in the store.
+    pub consumed: i64,
+    /// The BLAKE3 hash of these bytes.
+    pub prefix: Hash,
+    /// How many records they held, skipped ones included.
+    pub records: i64,
+    /// How many of these were skipped.
+    pub skipped: i64,
+    /// What the codec wants back when the file has grown.
+    pub state: Vec<u8>,
+}
+
+/// The stamp of an imported file: enough to see that it has not changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are those of `SourceFile`")]
+pub struct SourceStamp {
+    pub path: String,
+    pub size: i64,
+    pub mtime: i64,
+    pub records: i64,
+    pub skipped: i64,
+    pub thread: Option<ThreadId>,
+}
+
+/// A record that an earlier import placed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownRecord {
+    /// Where it stands in the file.
+    pub position: i64,
+    /// What the codec noted.
+    pub note: Vec<u8>,
+    /// The item it became.
+    pub item: ItemId,
+    /// The id it carries in its file.
+    pub source_id: Option<String>,
+}
+
+/// A part of a file that is written with an [`ImportBatch`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportSegment {
+    /// Where it stands in the file.
+    pub position: i64,
+    /// Its length in bytes.
+    pub length: i64,
+    /// What it is.
+    pub part: ImportPart,
+}
+
+/// What a part of a file becomes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ImportPart {
+    /// A new item.
+    Item {
+        /// The item; its id is chosen by the importer.
+        item: Box<NewItem>,
+        /// The item that it continues; `None` for a root.
+        after: Option<ItemId>,
+        /// Whether a turn begins with it.
+        starts_turn: bool,
+        /// What the codec notes.
+        note: Vec<u8>,
+    },
+    /// An item that is in the thread already.
+    Known {
+        /// Its id.
+        item: ItemId,
+        /// What the codec notes.
+        note: Vec<u8>,
+    },
+    /// Bytes kept beside the tree.
+    Beside {
+        /// The exact bytes.
+        bytes: Vec<u8>,
+    },
+}
+
+/// What one step of an import writes, in one transaction: items, the map of the file, and how far it has been read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportBatch {
+    /// The file after this step.
+    pub source: SourceFile,
+    /// Whether the file is mapped anew because its beginning has changed.
+    pub replace: bool,
+    /// The parts that this step adds, in file order.
+    pub segments: Vec<ImportSegment>,
+    /// Where the file's own agent would continue from; the last item when `None`.
+    pub head: Option<ItemId>,
+}
+
+/// Reads what is known of a file.
+pub(crate) fn find(tx: &mut dyn Tx, path: &str) -> Result<Option<SourceFile>> {
+    query_one(tx, SOURCE, &[path.into()], read_source)
+}
+
+/// Reads the files that a thread was imported from.
+pub(crate) fn of_thread(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Vec<SourceFile>> {
+    crate::db::query_all(tx, SOURCES_OF, &[thread.as_str().into()], read_source)
+}
+
+/// Reads a page of stamps in the order of the paths.
+pub(crate) fn stamps(tx: &mut dyn Tx, after: &str, limit: i64) -> Result<Vec<SourceStamp>> {
+    crate::db::query_all(tx, STAMPS, &[after.into(), limit.into()], |row| {
+        Ok(SourceStamp {
+            path: row.text(0)?.to_owned(),
+            size: row.int(1)?,
+            mtime: row.int(2)?,
+            records: row.int(3)?,
+            skipped: row.int(4)?,
+            thread: row.opt_text(5)?.and_then(|id| ThreadId::new(id).ok()),
+        })
+    })
+}
+
+/// Reads a page of the placed records of a file, in file order.
+pub(crate) fn known_records(tx: &mut dyn Tx, file: &str, after: i64, limit: i64) -> Result<Vec<KnownRecord>> {
+    crate::db::query_all(tx, KNOWN_RECORDS, &[file.into(), after.into(), limit.into()], |row| {
+        Ok(KnownRecord {
+            position: row.int(0)?,
+            note: row.opt_blob(1)?.unwrap_or_default().to_vec(),
+            item: row.parse(2, ItemId::from_slice(row.blob(2)?), "16 bytes of an id")?,
+            source_id: row.opt_text(3)?.map(str::to_owned),
+        })
+    })
+}
+
+/// Which of these items are stored.
+pub(crate) fn stored(tx: &mut dyn Tx, ids: &[ItemId]) -> Result<Vec<ItemId>> {
+    let mut found = Vec::new();
+    for id in ids {
+        if query_one(tx, KNOWN_ITEM, &[id.as_bytes().as_slice().into()], |_| Ok(()))?.is_some() {
+            found.push(*id);
+        }
+    }
+    Ok(found)
+}
+
+/// Notes the file and its new parts. The items are stored already, in the same transaction.
+pub(crate) fn write(tx: &mut dyn Tx, batch: &ImportBatch, now: Timestamp) -> Result<()> {
+    let source = &batch.source;
+    check_text("path", &source.path, MAX_PATH_BYTES)?;
+    if batch.replace {
+        tx.execute(DROP_SEGMENTS, &[source.path.as_str().into()])?;
+    }
+    let args = [
+        source.agent.as_str().into(),
+        source.path.as_str().into(),
+        source.thread.as_ref().map(ThreadId::as_str).into(),
+        source.size.into(),
+        source.mtime.into(),
+        source.consumed.into(),
+        Value::Blob(&source.prefix.0),
+        source.records.into(),
+        source.skipped.into(),
+        Value::Blob(&source.state),
+        now.0.into(),
+    ];
+    let key = query_one(tx, WRITE_SOURCE, &args, |row| row.int(0))?;
+    let key = key.ok_or_else(|| Error::corrupt("table sources", "the row that was just written is missing"))?;
+    for segment in &batch.segments {
+        let (item, note, bytes) = match &segment.part {
+            ImportPart::Item { item, note, .. } => (item.id, Some(note), None),
+            ImportPart::Known { item, note } => (Some(*item), Some(note), None),
+            ImportPart::Beside { bytes } => (None, None, Some(bytes)),
+        };
+        if note.is_some_and(|note| note.len() > MAX_NOTE_BYTES) {
+            return Err(Error::invalid("note", format!("at most {MAX_NOTE_BYTES} bytes are kept")));
+        }
+        let item = match item {
+            Some(id) => Some(path::key_by_id(tx, id)?.ok_or_else(|| Error::not_found("item", id))?.0),
+            None => None,
+        };
+        let args = [
+            key.into(),
+            segment.position.into(),
+            segment.length.into(),
+            item.into(),
+            note.filter(|note| !note.is_empty()).map(Vec::as_slice).into(),
+            bytes.map(Vec::as_slice).into(),
+        ];
+        tx.execute(WRITE_SEGMENT, &args)?;
+    }
+    Ok(())
+}
+
+/// A part of an imported file, given back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilePart {
+    /// Where it stands in the file.
+    pub position: i64,
+    /// Its exact bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Reads a page of a file's parts with their exact bytes, in file order.
+pub(crate) fn parts(tx: &mut dyn Tx, file: &str, after: i64, limit: i64) -> Result<Vec<FilePart>> {
+    let mut rows = Vec::new();
+    tx.query(SEGMENTS, &[file.into(), after.into(), limit.into()], &mut |row| {
+        rows.push((row.int(0)?, row.opt_int(2)?, row.opt_blob(3)?.map(<[u8]>::to_vec)));
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let mut parts = Vec::with_capacity(rows.len());
+    for (position, item, bytes) in rows {
+        let bytes = match (item, bytes) {
+            (Some(item), _) => load_spliced(tx, crate::id::ItemKey(item))?,
+            (None, Some(bytes)) => bytes,
+            (None, None) => return Err(Error::corrupt(format!("segment {position} of {file}"), "it has no bytes")),
+        };
+        parts.push(FilePart { position, bytes });
+    }
+    Ok(parts)
+}
+
+fn read_source(row: &Row<'_>) -> Result<SourceFile> {
+    Ok(SourceFile {
+        agent: row.text(0)?.to_owned(),
+        path: row.text(1)?.to_owned(),
+        thread: row.opt_text(2)?.and_then(|id| ThreadId::new(id).ok()),
+        size: row.int(3)?,
+        mtime: row.int(4)?,
+        consumed: row.int(5)?,
+        prefix: row.parse(6, Hash::from_slice(row.blob(6)?), "a hash")?,
+        records: row.int(7)?,
+        skipped: row.int(8)?,
+        state: row.blob(9)?.to_vec(),
+    })
+}

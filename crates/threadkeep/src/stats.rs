@@ -1,0 +1,88 @@
+//! What a store holds, in numbers.
+
+use serde::Serialize;
+
+use crate::db::{Tx, query_all, query_one, statements};
+use crate::error::Result;
+
+statements! {
+    COUNT_THREADS = "SELECT shelf, count(*), CAST(coalesce(sum(items), 0) AS BIGINT), CAST(coalesce(sum(branches), 0) AS BIGINT),
+        CAST(coalesce(sum(turns), 0) AS BIGINT) FROM threads GROUP BY shelf ORDER BY shelf";
+    COUNT_AGENTS = "SELECT coalesce(agent, ''), count(*), CAST(coalesce(sum(items), 0) AS BIGINT) FROM threads WHERE shelf < 2 GROUP BY 1 ORDER BY 2 DESC, 1";
+    CONTENT_BYTES = "SELECT CAST(coalesce(sum(size), 0) AS BIGINT), CAST(coalesce(sum(length(content)), 0) AS BIGINT) FROM items";
+    BLOB_BYTES = "SELECT count(*), CAST(coalesce(sum(size), 0) AS BIGINT), CAST(coalesce(sum(length(data)), 0) AS BIGINT) FROM blobs";
+    COUNT_WORKSPACES = "SELECT count(*) FROM workspaces";
+}
+
+/// The numbers of a store. Counting bytes reads every item once.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Stats {
+    /// Workspaces.
+    pub workspaces: i64,
+    /// Active threads.
+    pub active: i64,
+    /// Archived threads.
+    pub archived: i64,
+    /// Threads in the trash.
+    pub trashed: i64,
+    /// Purged threads of which shared items are left.
+    pub stubs: i64,
+    /// Items, shared ones counted once.
+    pub items: i64,
+    /// Branches.
+    pub branches: i64,
+    /// Turns.
+    pub turns: i64,
+    /// Bytes of content as they were given.
+    pub content_bytes: i64,
+    /// Bytes of content as they are stored, payloads apart.
+    pub stored_bytes: i64,
+    /// Payloads that are stored once.
+    pub blobs: i64,
+    /// Their bytes as they were given.
+    pub blob_bytes: i64,
+    /// Their bytes as they are stored.
+    pub stored_blob_bytes: i64,
+    /// Bytes of the store's files.
+    pub file_bytes: i64,
+    /// Threads and items by agent, most threads first; no agent is the empty name.
+    pub agents: Vec<AgentStats>,
+}
+
+/// The numbers of one agent's threads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AgentStats {
+    /// The agent.
+    pub agent: String,
+    /// Its threads, the trash left out.
+    pub threads: i64,
+    /// Their items.
+    pub items: i64,
+}
+
+/// Counts.
+pub(crate) fn count(tx: &mut dyn Tx) -> Result<Stats> {
+    let mut stats = Stats { workspaces: query_one(tx, COUNT_WORKSPACES, &[], |row| row.int(0))?.unwrap_or(0), ..Stats::default() };
+    let shelves = query_all(tx, COUNT_THREADS, &[], |row| Ok((row.int(0)?, row.int(1)?, row.int(2)?, row.int(3)?, row.int(4)?)))?;
+    for (shelf, threads, items, branches, turns) in shelves {
+        match shelf {
+            0 => stats.active = threads,
+            1 => stats.archived = threads,
+            2 => stats.trashed = threads,
+            _ => stats.stubs = threads,
+        }
+        stats.items += items;
+        stats.branches += branches;
+        stats.turns += turns;
+    }
+    stats.agents = query_all(tx, COUNT_AGENTS, &[], |row| {
+        Ok(AgentStats { agent: row.text(0)?.to_owned(), threads: row.int(1)?, items: row.int(2)? })
+    })?;
+    if let Some((given, stored)) = query_one(tx, CONTENT_BYTES, &[], |row| Ok((row.int(0)?, row.int(1)?)))? {
+        (stats.content_bytes, stats.stored_bytes) = (given, stored);
+    }
+    if let Some((count, given, stored)) = query_one(tx, BLOB_BYTES, &[], |row| Ok((row.int(0)?, row.int(1)?, row.int(2)?)))? {
+        (stats.blobs, stats.blob_bytes, stats.stored_blob_bytes) = (count, given, stored);
+    }
+    Ok(stats)
+}

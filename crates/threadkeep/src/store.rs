@@ -1,0 +1,833 @@
+//! The handles that users hold: [`Store`], [`Workspace`], and the [`Threads`] that each of them sees.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::branch::Tree;
+use crate::claims::{self, Holder, Liveness};
+use crate::db::sqlite::{self, Location};
+use crate::db::writer::SqliteDriver;
+use crate::db::{Db, Sync, Tx, Value, migrations, query_one, statements};
+use crate::error::{Error, Result};
+use crate::host::{Host, SystemHost};
+use crate::id::{Address, BranchId, ItemId, ThreadId, WorkspaceId, WriterId};
+use crate::item::Item;
+use crate::live::LiveThread;
+use crate::log::append::mint_uuid;
+use crate::log::purge::{self, Purged, Step};
+use crate::log::read::{self, ItemQuery};
+use crate::log::verify::{self, Verdict, VerifyReport};
+use crate::log::{head, path};
+use crate::sources::{self, FilePart, KnownRecord, SourceFile, SourceStamp};
+use crate::stats::{self, Stats};
+use crate::thread::{ListQuery, NewThread, Page, Shelf, Shelves, SortKey, Status, Thread, ThreadPatch};
+use crate::threads::{self, Creation, Scope};
+use crate::time::Timestamp;
+use crate::turn::Turn;
+use crate::turns::{self, TurnQuery};
+use crate::workspaces::{self, Keys, WorkspaceInfo};
+use crate::writers;
+use crate::thread_list;
+
+const DEFAULT_BUSY_BOUND: Duration = Duration::from_secs(30);
+
+statements! {
+    READ_FACT = "SELECT value FROM facts WHERE name = ?1";
+    WRITE_FACT = "INSERT INTO facts (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
+    // An empty transaction, and an update to the same value, would not reach the disk.
+    SYNC_BARRIER = "INSERT INTO counters (name, value) VALUES ('barrier', 1) ON CONFLICT (name) DO UPDATE SET value = counters.value + 1";
+}
+
+/// How a store is opened.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    folder: Option<PathBuf>,
+    read_only: bool,
+    busy_bound: Duration,
+    label: String,
+    host: Arc<dyn Host>,
+    migrations: &'static [migrations::Migration],
+}
+
+impl StoreOptions {
+    /// A store in this folder; the folder is created (for its owner alone) when it is missing.
+    pub fn folder(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: Some(folder.into()), ..Self::memory() }
+    }
+
+    /// A store in memory, gone with its last handle.
+    pub fn memory() -> Self {
+        Self {
+            folder: None,
+            read_only: false,
+            busy_bound: DEFAULT_BUSY_BOUND,
+            label: "threadkeep".to_owned(),
+            host: Arc::new(SystemHost),
+            migrations: migrations::SQLITE,
+        }
+    }
+
+    /// Opens for reading only; nothing is created, and writing answers [`Error::ReadOnly`].
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+
+    /// How long a write waits for other processes before [`Error::Busy`]; 30 seconds by default.
+    #[must_use]
+    pub fn busy_bound(mut self, bound: Duration) -> Self {
+        self.busy_bound = bound;
+        self
+    }
+
+    /// What this program is called in the errors that others get while it writes a thread.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// The clock, the randomness and the machine to use.
+    #[must_use]
+    pub fn host(mut self, host: Arc<dyn Host>) -> Self {
+        self.host = host;
+        self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn migrations(mut self, migrations: &'static [migrations::Migration]) -> Self {
+        self.migrations = migrations;
+        self
+    }
+}
+
+/// A store. Cheap to clone; all clones share one writer. It derefs to all of its [`Threads`].
+#[derive(Debug, Clone)]
+pub struct Store {
+    threads: Threads,
+    /// Threads that are live through [`crate::ThreadStore`].
+    pub(crate) registry: Arc<Mutex<HashMap<ThreadId, LiveThread>>>,
+}
+
+/// One workspace of a store. It derefs to the [`Threads`] of that workspace: another's can't be seen or touched, except
+/// ancestors that its own threads share.
+#[derive(Debug, Clone)]
+pub struct Workspace {
+    threads: Threads,
+    info: WorkspaceInfo,
+}
+
+/// The threads that a handle sees.
+#[derive(Debug, Clone)]
+pub struct Threads {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) scope: Scope,
+}
+
+impl Deref for Store {
+    type Target = Threads;
+
+    fn deref(&self) -> &Threads {
+        &self.threads
+    }
+}
+
+impl Deref for Workspace {
+    type Target = Threads;
+
+    fn deref(&self) -> &Threads {
+        &self.threads
+    }
+}
+
+/// What all handles of a store share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) db: Db,
+    pub(crate) host: Arc<dyn Host>,
+    holder: Holder,
+    liveness: Liveness,
+    writer: Mutex<Option<(i64, WriterId)>>,
+    id: uuid::Uuid,
+    folder: Option<PathBuf>,
+    notices: Vec<String>,
+    last_heartbeat: Mutex<Timestamp>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.liveness.withdraw(&self.holder.id);
+    }
+}
+
+impl Store {
+    /// Opens a store, creating it or bringing its schema forward where that is needed.
+    ///
+    /// Any number of processes may open an empty folder at once. Opening does no work that grows with the store.
+    ///
+    /// # Errors
+    /// [`Error::ForeignStore`] and [`Error::SchemaTooNew`] leave the file untouched; [`Error::Corrupt`] names what is
+    /// damaged; [`Error::Busy`] when another process migrates for longer than the bound.
+    pub async fn open(options: StoreOptions) -> Result<Self> {
+        let (reply, answer) = futures_channel::oneshot::channel();
+        let open = move || drop(reply.send(open_inner(options)));
+        let thread = std::thread::Builder::new().name("threadkeep-open".to_owned()).spawn(open);
+        thread.map_err(|error| Error::Backend { detail: format!("no thread to open the store: {error}") })?;
+        let ended = |_| Error::Backend { detail: "opening the store ended badly".to_owned() };
+        let inner = answer.await.map_err(ended)??;
+        let threads = Threads { inner: Arc::new(inner), scope: Scope::All };
+        Ok(Self { threads, registry: Arc::default() })
+    }
+
+    /// The store's lasting id.
+    pub fn id(&self) -> uuid::Uuid {
+        self.inner.id
+    }
+
+    /// What the caller should know of how the store was opened, such as a weaker journal on a network file system.
+    pub fn notices(&self) -> &[String] {
+        &self.inner.notices
+    }
+
+    /// The workspace of a project's folder, made if it is new. Work trees and sub-folders share their repository's.
+    ///
+    /// # Errors
+    /// As every write.
+    pub async fn workspace(&self, folder: &Path) -> Result<Workspace> {
+        let keys = Keys::of(&self.inner.host.project(folder), &self.inner.holder.machine);
+        let now = self.inner.host.now();
+        let fresh = WorkspaceId::from_uuid(mint_uuid(&*self.inner.host, now));
+        let known = self.inner.db.read({
+            let keys = keys.clone();
+            move |tx| workspaces::find(tx, &keys)?.map(|id| workspaces::get(tx, id)).transpose()
+        });
+        let has_all = |info: &WorkspaceInfo| keys.own.iter().all(|key| info.keys.iter().any(|(_, have)| *have == key.key));
+        let info = match known.await? {
+            Some(info) if has_all(&info) => info,
+            _ => self.inner.db.write(Sync::Synced, move |tx| workspaces::resolve(tx, &keys, fresh, now)).await?,
+        };
+        Ok(self.enter(info))
+    }
+
+    /// The workspace of a project's folder, if the store knows it. Writes nothing.
+    ///
+    /// # Errors
+    /// As every read.
+    pub async fn find_workspace(&self, folder: &Path) -> Result<Option<Workspace>> {
+        let keys = Keys::of(&self.inner.host.project(folder), &self.inner.holder.machine);
+        let find = move |tx: &mut dyn Tx| workspaces::find(tx, &keys)?.map(|id| workspaces::get(tx, id)).transpose();
+        Ok(self.inner.db.read(find).await?.map(|info| self.enter(info)))
+    }
+
+    /// The workspace with this id.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub async fn workspace_by_id(&self, id: WorkspaceId) -> Result<Workspace> {
+        let info = self.inner.db.read(move |tx| workspaces::get(tx, id)).await?;
+        Ok(self.enter(info))
+    }
+
+    /// All workspaces, oldest first.
+    ///
+    /// # Errors
+    /// As every read.
+    pub async fn workspaces(&self) -> Result<Vec<WorkspaceInfo>> {
+        self.inner.db.read(workspaces::list).await
+    }
+
+    /// Merges one workspace into another: its keys and threads move, and nothing is hidden.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when either is unknown.
+    pub async fn remap(&self, from: WorkspaceId, to: WorkspaceId) -> Result<WorkspaceInfo> {
+        self.inner.db.write(Sync::Synced, move |tx| workspaces::remap(tx, from, to)).await
+    }
+
+    /// What the store holds. Counting bytes reads every item once.
+    ///
+    /// # Errors
+    /// As every read.
+    pub async fn stats(&self) -> Result<Stats> {
+        let mut stats = self.inner.db.read(stats::count).await?;
+        stats.file_bytes = self.inner.folder.as_deref().map_or(0, file_bytes);
+        Ok(stats)
+    }
+
+    /// What the store knows of an imported file.
+    ///
+    /// # Errors
+    /// As every read.
+    pub async fn source(&self, path: impl Into<String>) -> Result<Option<SourceFile>> {
+        let path = path.into();
+        self.inner.db.read(move |tx| sources::find(tx, &path)).await
+    }
+
+    /// A page of the stamps of imported files in the order of their paths, after `after`.
+    ///
+    /// # Errors
+    /// As every read.
+    pub async fn source_stamps(&self, after: impl Into<String>, limit: usize) -> Result<Vec<SourceStamp>> {
+        let (after, limit) = (after.into(), i64::try_from(limit).unwrap_or(i64::MAX));
+        self.inner.db.read(move |tx| sources::stamps(tx, &after, limit)).await
+    }
+
+    /// A page of the placed records of an imported file, after a position; begin with -1.
+    ///
+    /// # Errors
+    /// As every read.
+    pub async fn known_records(&self, path: impl Into<String>, after: i64, limit: usize) -> Result<Vec<KnownRecord>> {
+        let (path, limit) = (path.into(), i64::try_from(limit).unwrap_or(i64::MAX));
+        self.inner.db.read(move |tx| sources::known_records(tx, &path, after, limit)).await
+    }
+
+    /// A page of the exact bytes of an imported file, after a position; begin with -1. Between two parts that do not touch
+    /// stands one line feed.
+    ///
+    /// # Errors
+    /// As every read.
+    pub async fn source_parts(&self, path: impl Into<String>, after: i64, limit: usize) -> Result<Vec<FilePart>> {
+        let (path, limit) = (path.into(), i64::try_from(limit).unwrap_or(i64::MAX));
+        self.inner.db.read(move |tx| sources::parts(tx, &path, after, limit)).await
+    }
+
+    /// Which of these items are stored.
+    ///
+    /// # Errors
+    /// As every read.
+    pub async fn stored_items(&self, ids: Vec<ItemId>) -> Result<Vec<ItemId>> {
+        self.inner.db.read(move |tx| sources::stored(tx, &ids)).await
+    }
+
+    /// Makes everything that was acknowledged before this call survive a power loss.
+    ///
+    /// # Errors
+    /// As every write.
+    pub async fn sync(&self) -> Result<()> {
+        self.inner.sync().await
+    }
+
+    fn enter(&self, info: WorkspaceInfo) -> Workspace {
+        let threads = Threads { inner: Arc::clone(&self.inner), scope: Scope::Workspace(info.id) };
+        Workspace { threads, info }
+    }
+}
+
+impl Workspace {
+    /// The workspace's id, name and keys as they were when it was entered.
+    pub fn info(&self) -> &WorkspaceInfo {
+        &self.info
+    }
+
+    /// A new thread. Nothing is stored until its first append, `persist` or `flush`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the metadata can't be stored.
+    pub fn create(&self, thread: NewThread) -> Result<LiveThread> {
+        let creation = self.inner.creation(self.info.id, thread)?;
+        Ok(LiveThread::unborn(Arc::clone(&self.inner), creation))
+    }
+
+    /// A new thread that is stored, claimed and listed at once.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] when the id is taken.
+    pub async fn create_now(&self, thread: NewThread) -> Result<LiveThread> {
+        let live = self.create(thread)?;
+        live.persist().await?;
+        Ok(live)
+    }
+}
+
+impl Threads {
+    /// Finds a thread by its id, an unambiguous prefix of it, its exact title, or `-` for the latest one.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], or [`Error::Ambiguous`] with the candidates.
+    pub async fn find(&self, name: impl Into<String>) -> Result<ThreadId> {
+        let (scope, name) = (self.scope, name.into());
+        self.inner.db.read(move |tx| threads::find(tx, scope, &name)).await
+    }
+
+    /// Reads a thread, in the trash or not.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub async fn get(&self, thread: &ThreadId) -> Result<Thread> {
+        let (scope, id) = (self.scope, thread.clone());
+        let thread = self.inner.db.read(move |tx| threads::get(tx, scope, &id)).await?;
+        Ok(self.inner.mark_live(thread))
+    }
+
+    /// The newest thread that is neither ended nor archived.
+    ///
+    /// # Errors
+    /// As every read.
+    pub async fn latest(&self) -> Result<Option<ThreadId>> {
+        let scope = self.scope;
+        self.inner.db.read(move |tx| threads::latest(tx, scope)).await
+    }
+
+    /// Reads a page of threads.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a cursor of another query.
+    pub async fn list(&self, query: ListQuery) -> Result<Page<Thread>> {
+        thread_list::check(&query)?;
+        let scope = self.scope;
+        let page = self.inner.db.read(move |tx| thread_list::page(tx, scope, &query)).await?;
+        let entries = page.entries.into_iter().map(|thread| self.inner.mark_live(thread)).collect();
+        Ok(Page { entries, ..page })
+    }
+
+    /// Changes what the patch names. Works while a writer is live.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when another version is stored than the patch expects.
+    pub async fn update(&self, thread: &ThreadId, patch: ThreadPatch) -> Result<Thread> {
+        let (scope, id, now) = (self.scope, thread.clone(), self.inner.host.now());
+        let change = move |tx: &mut dyn Tx| threads::update(tx, scope, &id, patch.clone(), now);
+        let thread = self.inner.db.write(Sync::Synced, change).await?;
+        Ok(self.inner.mark_live(thread))
+    }
+
+    /// Takes a thread out of the default list. Its status stays, and so does a live writer.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub async fn archive(&self, thread: &ThreadId) -> Result<Thread> {
+        self.shelve(thread, Shelf::Archived).await
+    }
+
+    /// Puts a thread back into the default list, with the status that it had.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub async fn unarchive(&self, thread: &ThreadId) -> Result<Thread> {
+        self.shelve(thread, Shelf::Active).await
+    }
+
+    /// Puts a thread into the trash. It can be restored until it is purged.
+    ///
+    /// # Errors
+    /// [`Error::ClaimHeld`] while a live writer holds it.
+    pub async fn delete(&self, thread: &ThreadId) -> Result<Thread> {
+        self.refuse_live(thread).await?;
+        self.shelve(thread, Shelf::Trashed).await
+    }
+
+    /// Takes a thread out of the trash, to where it was.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when it is not in the trash.
+    pub async fn restore(&self, thread: &ThreadId) -> Result<Thread> {
+        if self.get(thread).await?.shelf != Shelf::Trashed {
+            return Err(Error::not_found("thread in the trash", thread));
+        }
+        self.shelve(thread, Shelf::Active).await
+    }
+
+    /// Removes a thread that is in the trash for good. What other threads share stays, and so does their reading.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when the thread is not in the trash, [`Error::ClaimHeld`] while a live writer holds it.
+    pub async fn purge(&self, thread: &ThreadId) -> Result<Purged> {
+        let shelf = self.get(thread).await?.shelf;
+        if shelf != Shelf::Trashed {
+            let found = format!("{shelf:?}").to_lowercase();
+            return Err(Error::Conflict { what: "shelf", expected: "a thread in the trash".to_owned(), found });
+        }
+        self.refuse_live(thread).await?;
+        let mut purged = Purged::default();
+        let mut next = Some(thread.clone());
+        while let Some(target) = next.take() {
+            let id = target.clone();
+            let behind = self.inner.db.read(move |tx| purge::stub_behind(tx, &id)).await?;
+            let (items, shared) = self.purge_one(&target).await?;
+            purged.items += items;
+            if target == *thread {
+                purged.shared = shared;
+                purged.stub = shared > 0;
+            }
+            next = behind;
+        }
+        Ok(purged)
+    }
+
+    /// Marks a thread as ended, with a reason; it is no longer the latest one.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub async fn end(&self, thread: &ThreadId, status: Status, reason: impl Into<String>) -> Result<Thread> {
+        let (scope, id, now, reason) = (self.scope, thread.clone(), self.inner.host.now(), reason.into());
+        crate::item::check_text("end_reason", &reason, crate::thread::MAX_TEXT_BYTES)?;
+        let change = move |tx: &mut dyn Tx| threads::end(tx, scope, &id, &reason, &status, now);
+        let thread = self.inner.db.write(Sync::Synced, change).await?;
+        Ok(self.inner.mark_live(thread))
+    }
+
+    /// A new thread that starts at an item of `parent` (its head when `None`) and shares everything up to it. Costs the same
+    /// at any depth, needs no claim, and survives the parent.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when the parent or the item is not visible here.
+    pub async fn fork(&self, parent: &ThreadId, at: Option<Address>, thread: NewThread) -> Result<Thread> {
+        let source = self.get(parent).await?;
+        let point = at.or(source.head).ok_or_else(|| Error::not_found("item to fork at", parent))?;
+        let mut creation = self.inner.creation(source.workspace, thread)?;
+        inherit(&mut creation, &source);
+        let (id, parent, scope) = (creation.id.clone(), parent.clone(), self.scope);
+        let fork = move |tx: &mut dyn Tx| {
+            threads::check_visible(tx, scope, &parent)?;
+            threads::fork(tx, &creation, &parent, point)
+        };
+        self.inner.db.write(Sync::Synced, fork).await?;
+        self.get(&id).await
+    }
+
+    /// Reads a page of a thread's path.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] names an item that can't be read; the pages around it can.
+    pub async fn items(&self, thread: &ThreadId, query: ItemQuery) -> Result<Page<Item>> {
+        self.read(thread, move |tx, id| read::page(tx, id, &query)).await
+    }
+
+    /// Reads one item.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when the thread does not reach such an item.
+    pub async fn item(&self, thread: &ThreadId, address: Address) -> Result<Item> {
+        self.read(thread, move |tx, id| read::item(tx, id, address)).await
+    }
+
+    /// The address of the item at a depth of the active path: what `THREAD@depth` means.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when the path is not that long.
+    pub async fn address_at(&self, thread: &ThreadId, depth: u32) -> Result<Address> {
+        self.read(thread, move |tx, id| {
+            let missing = || Error::not_found("item", format!("{id}@{depth}"));
+            let end = head::head_of(tx, id)?.0.ok_or_else(missing)?;
+            let key = path::at_depth(tx, end, depth)?.ok_or_else(missing)?;
+            path::address_of(tx, key)
+        })
+        .await
+    }
+
+    /// Reads a page of what a model is given to go on: the latest compaction on the path and what follows it.
+    ///
+    /// # Errors
+    /// As [`Threads::items`].
+    pub async fn model_context(&self, thread: &ThreadId, query: ItemQuery) -> Result<Page<Item>> {
+        self.read(thread, move |tx, id| match read::model_context(tx, id)? {
+            None => Ok(Page { entries: Vec::new(), next_cursor: None }),
+            Some(from) => read::page(tx, id, &ItemQuery { from: from.max(query.from), ..query }),
+        })
+        .await
+    }
+
+    /// Reads a page of the turns that a thread wrote itself.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a cursor of another query.
+    pub async fn turns(&self, thread: &ThreadId, query: TurnQuery) -> Result<Page<Turn>> {
+        self.read(thread, move |tx, id| turns::page(tx, id, &query)).await
+    }
+
+    /// The turn that is open, by its ordinal.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub async fn open_turn(&self, thread: &ThreadId) -> Result<Option<i64>> {
+        self.read(thread, turns::open).await
+    }
+
+    /// The tree: the thread's own branches and the ancestors that it shares.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub async fn tree(&self, thread: &ThreadId) -> Result<Tree> {
+        self.read(thread, head::tree).await
+    }
+
+    /// Names a branch, or takes its name away.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when the thread wrote no such branch.
+    pub async fn label(&self, thread: &ThreadId, branch: BranchId, label: Option<String>) -> Result<()> {
+        let (scope, id) = (self.scope, thread.clone());
+        let change = move |tx: &mut dyn Tx| {
+            threads::check_visible(tx, scope, &id)?;
+            head::label(tx, &id, branch, label.as_deref())
+        };
+        self.inner.db.write(Sync::Synced, change).await
+    }
+
+    /// The files that a thread was imported from.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub async fn sources(&self, thread: &ThreadId) -> Result<Vec<SourceFile>> {
+        self.read(thread, sources::of_thread).await
+    }
+
+    /// Takes the claim on a thread and reads its head, to write on.
+    ///
+    /// # Errors
+    /// [`Error::ClaimHeld`] names a live holder; [`Error::Archived`] unless `include_archived`.
+    pub async fn resume(&self, thread: &ThreadId, include_archived: bool) -> Result<LiveThread> {
+        match self.get(thread).await?.shelf {
+            Shelf::Active => {}
+            Shelf::Archived if include_archived => {}
+            Shelf::Archived => return Err(Error::Archived { thread: thread.clone() }),
+            Shelf::Trashed | Shelf::Stub => return Err(Error::not_found("thread", thread)),
+        }
+        LiveThread::resume(Arc::clone(&self.inner), thread.clone()).await
+    }
+
+    /// Verifies a thread: every digest, every link, every witness. Reads in steps, so that writers go on.
+    ///
+    /// # Errors
+    /// Only when reading fails; what does not verify is in the verdict.
+    pub async fn verify(&self, thread: &ThreadId) -> Result<Verdict> {
+        let mut progress = self.read(thread, verify::start).await?;
+        loop {
+            let step = move |tx: &mut dyn Tx| {
+                let verdict = verify::step(tx, &mut progress)?;
+                Ok((progress, verdict))
+            };
+            let (next, verdict) = self.inner.db.read(step).await?;
+            if let Some(verdict) = verdict {
+                return Ok(verdict);
+            }
+            progress = next;
+        }
+    }
+
+    /// Verifies every thread, archived ones and the trash included, and tells each verdict as it comes.
+    ///
+    /// # Errors
+    /// As [`Threads::verify`].
+    pub async fn verify_all(&self, mut each: impl FnMut(&Verdict) + Send) -> Result<VerifyReport> {
+        let mut report = VerifyReport::default();
+        for shelves in [Shelves::Both, Shelves::Trash] {
+            let mut query =
+                ListQuery { sort: SortKey::Created, ascending: true, shelves, limit: 500, ..ListQuery::default() };
+            loop {
+                let page = self.list(query.clone()).await?;
+                for thread in &page.entries {
+                    let verdict = self.verify(&thread.id).await?;
+                    each(&verdict);
+                    report.add(verdict);
+                }
+                match page.next_cursor {
+                    None => break,
+                    cursor => query.cursor = cursor,
+                }
+            }
+        }
+        Ok(report)
+    }
+
+    /// Reads one snapshot of a thread that this handle sees.
+    async fn read<T: Send + 'static>(
+        &self,
+        thread: &ThreadId,
+        run: impl FnOnce(&mut dyn Tx, &ThreadId) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (scope, id) = (self.scope, thread.clone());
+        let checked = move |tx: &mut dyn Tx| {
+            threads::check_visible(tx, scope, &id)?;
+            run(tx, &id)
+        };
+        self.inner.db.read(checked).await
+    }
+
+    async fn shelve(&self, thread: &ThreadId, to: Shelf) -> Result<Thread> {
+        let (scope, id, now) = (self.scope, thread.clone(), self.inner.host.now());
+        let change = move |tx: &mut dyn Tx| threads::shelve(tx, scope, &id, to, now);
+        let thread = self.inner.db.write(Sync::Synced, change).await?;
+        Ok(self.inner.mark_live(thread))
+    }
+
+    async fn refuse_live(&self, thread: &ThreadId) -> Result<()> {
+        let found = self.get(thread).await?;
+        match found.holder {
+            Some(holder) if found.live => Err(Error::ClaimHeld { thread: thread.clone(), holder: Box::new(holder) }),
+            _ => Ok(()),
+        }
+    }
+
+    async fn purge_one(&self, thread: &ThreadId) -> Result<(u64, u64)> {
+        let now = self.inner.host.now();
+        let mut items = 0;
+        loop {
+            let id = thread.clone();
+            match self.inner.db.write(Sync::Synced, move |tx| purge::step(tx, &id, now)).await? {
+                Step::More { items: gone } => items += gone,
+                Step::Done { shared } => return Ok((items, shared)),
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// This store's holder, announced as alive.
+    pub(crate) fn holder(&self) -> Result<Holder> {
+        self.liveness.announce(&self.holder.id)?;
+        let now = self.host.now();
+        Ok(Holder { acquired_at: now, heartbeat_at: now, ..self.holder.clone() })
+    }
+
+    pub(crate) fn is_alive(&self, holder: &Holder) -> bool {
+        self.liveness.is_alive(holder, self.host.now())
+    }
+
+    /// This machine's writer in this store.
+    pub(crate) async fn writer(&self) -> Result<(i64, WriterId)> {
+        if let Some(writer) = *self.writer.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(writer);
+        }
+        let now = self.host.now();
+        let (machine, fresh) = (self.holder.machine.clone(), WriterId::from_uuid(mint_uuid(&*self.host, now)));
+        let known = self.db.read({
+            let machine = machine.clone();
+            move |tx| writers::find(tx, &machine)
+        });
+        let writer = match known.await? {
+            Some(writer) => writer,
+            None => self.db.write(Sync::Synced, move |tx| writers::mint(tx, &machine, fresh, now)).await?,
+        };
+        *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
+        Ok(writer)
+    }
+
+    pub(crate) async fn sync(&self) -> Result<()> {
+        self.db.write(Sync::Synced, |tx| tx.execute(SYNC_BARRIER, &[]).map(drop)).await
+    }
+
+    /// Whether it is time for a sign of life; answers yes to one caller.
+    pub(crate) fn heartbeat_is_due(&self, now: Timestamp) -> bool {
+        let mut last = self.last_heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = now.0.saturating_sub(last.0) >= claims::HEARTBEAT_MILLIS || now.0 < last.0;
+        if due {
+            *last = now;
+        }
+        due
+    }
+
+    pub(crate) fn holder_id(&self) -> &str {
+        &self.holder.id
+    }
+
+    fn mark_live(&self, mut thread: Thread) -> Thread {
+        thread.live = thread.holder.as_ref().is_some_and(|holder| self.is_alive(holder));
+        thread
+    }
+
+    fn creation(&self, workspace: WorkspaceId, thread: NewThread) -> Result<Creation> {
+        let now = self.host.now();
+        let id = match thread.id {
+            Some(id) => id,
+            None => ThreadId::new(mint_uuid(&*self.host, now).to_string())?,
+        };
+        thread.details.check()?;
+        Ok(Creation {
+            id,
+            workspace,
+            details: thread.details,
+            status: thread.status.unwrap_or(Status::Idle),
+            ephemeral: thread.ephemeral,
+            policy: thread.policy,
+            forked_from: thread.forked_from,
+            created_at: thread.created_at.unwrap_or(now),
+            now,
+        })
+    }
+}
+
+/// A fork says of itself what its parent said, where the caller said nothing.
+fn inherit(creation: &mut Creation, source: &Thread) {
+    let (details, from) = (&mut creation.details, &source.details);
+    creation.forked_from = Some(source.id.clone());
+    for (field, parent) in [
+        (&mut details.preview, &from.preview),
+        (&mut details.agent, &from.agent),
+        (&mut details.provider, &from.provider),
+        (&mut details.model, &from.model),
+        (&mut details.cwd, &from.cwd),
+        (&mut details.git_branch, &from.git_branch),
+        (&mut details.git_origin, &from.git_origin),
+    ] {
+        if field.is_none() {
+            field.clone_from(parent);
+        }
+    }
+    if details.source.is_none() {
+        details.source = Some("fork".to_owned());
+    }
+}
+
+fn open_inner(options: StoreOptions) -> Result<Inner> {
+    let host = options.host;
+    let now = host.now();
+    let location = Location {
+        folder: options.folder,
+        read_only: options.read_only,
+        busy_bound: options.busy_bound,
+        migrations: options.migrations,
+        now: now.0,
+    };
+    let opened = sqlite::open(&location)?;
+    let notices = opened.notices.clone();
+    let shared = !notices.is_empty();
+    let driver = SqliteDriver::start(&location, opened)?;
+    let db = Db::new(Arc::new(driver));
+    let id = store_id(&db, &*host, now)?;
+    let holder = Holder {
+        id: mint_uuid(&*host, now).to_string(),
+        machine: host.machine(),
+        hostname: host.hostname(),
+        pid: i64::from(std::process::id()),
+        label: options.label,
+        acquired_at: now,
+        heartbeat_at: now,
+    };
+    Ok(Inner {
+        db,
+        liveness: Liveness::new(location.folder.as_deref(), shared),
+        holder,
+        writer: Mutex::new(None),
+        id,
+        folder: location.folder,
+        notices,
+        last_heartbeat: Mutex::new(now),
+        host,
+    })
+}
+
+/// The store's id, minted by whoever opens it first.
+fn store_id(db: &Db, host: &dyn Host, now: Timestamp) -> Result<uuid::Uuid> {
+    let read = |tx: &mut dyn Tx| query_one(tx, READ_FACT, &["store-id".into()], |row| Ok(row.blob(0)?.to_vec()));
+    let fresh = mint_uuid(host, now);
+    let stored = match pollster::block_on(db.read(read))? {
+        Some(stored) => Some(stored),
+        None => pollster::block_on(db.write(Sync::Synced, move |tx| {
+            tx.execute(WRITE_FACT, &["store-id".into(), Value::Blob(fresh.as_bytes())])?;
+            read(tx)
+        }))?,
+    };
+    let id = stored.and_then(|bytes| uuid::Uuid::from_slice(&bytes).ok());
+    id.ok_or_else(|| Error::corrupt("fact `store-id`", "expected 16 bytes"))
+}
+
+/// The bytes of the store's database and its log.
+fn file_bytes(folder: &Path) -> i64 {
+    let size = |suffix: &str| std::fs::metadata(folder.join(format!("{}{suffix}", sqlite::DATABASE))).map_or(0, |meta| meta.len());
+    i64::try_from(["", "-wal"].into_iter().map(size).sum::<u64>()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,406 @@
+//! Threads in the store: creating, forking, finding, changing, shelving.
+
+use crate::claims::Holder;
+use crate::db::{Row, Tx, Value, query_all, query_one, statements};
+use crate::error::{Error, Result};
+use crate::id::{Address, ItemId, ItemKey, ThreadId, WorkspaceId};
+use crate::item::Hash;
+use crate::log::{head, path};
+use crate::thread::{Details, Policy, Shelf, Status, Thread, ThreadPatch};
+use crate::time::Timestamp;
+use crate::view::Usage;
+
+/// How many candidates an ambiguous name lists.
+const CANDIDATES: i64 = 8;
+
+/// The columns of a thread as [`read_thread`] takes them.
+macro_rules! thread_columns {
+    () => {
+        "SELECT t.id, t.workspace, w.name, t.shelf, t.status, t.version, t.epoch, t.tick, t.activity, t.head, t.head_hash, hb.id,
+          t.fork_item, fb.id, t.forked_from, t.items, t.branches, t.turns, t.created_at, t.updated_at, t.archived_at,
+          t.trashed_at, t.ended_at, t.pinned, t.ephemeral, t.title, t.preview, t.agent, t.source, t.provider, t.model, t.cwd,
+          t.working_path, t.rollout_path, t.git_sha, t.git_branch, t.git_origin, t.cli_version, t.sandbox_policy,
+          t.approval_policy, t.memory_mode, t.persona, t.parent, t.end_reason, t.token_usage, t.extra,
+          c.holder, c.machine, c.hostname, c.pid, c.label, c.acquired_at, c.heartbeat_at
+         FROM threads t JOIN workspaces w ON w.id = t.workspace
+         LEFT JOIN branches hb ON hb.key = t.head >> 32
+         LEFT JOIN branches fb ON fb.key = t.fork_item >> 32
+         LEFT JOIN claims c ON c.thread = t.id "
+    };
+}
+pub(crate) use thread_columns;
+
+statements! {
+    BY_ID = concat!(thread_columns!(), "WHERE t.id = ?1 AND t.shelf < 3");
+    SCOPE_OF = "SELECT workspace, shelf FROM threads WHERE id = ?1";
+    IDS_FROM = "SELECT id FROM threads WHERE id >= ?1 AND id < ?2 AND shelf < 3
+        AND (CAST(?3 AS BYTEA) IS NULL OR workspace = ?3) ORDER BY id LIMIT ?4";
+    IDS_BY_TITLE = "SELECT id FROM threads WHERE title = ?1 AND shelf < 2
+        AND (CAST(?2 AS BYTEA) IS NULL OR workspace = ?2) ORDER BY id LIMIT ?3";
+    LATEST = "SELECT id FROM threads WHERE shelf = 0 AND ended_at IS NULL ORDER BY activity DESC, id DESC LIMIT 1";
+    LATEST_IN = "SELECT id FROM threads WHERE workspace = ?1 AND shelf = 0 AND ended_at IS NULL ORDER BY activity DESC, id DESC LIMIT 1";
+    NEXT_TICK = "SELECT 1 + coalesce(max(tick), 0) FROM threads";
+    INSERT_THREAD = "INSERT INTO threads (id, workspace, shelf, status, version, epoch, tick, activity, head, head_hash, head_is_tip,
+        fork_item, forked_from, items, branches, turns, created_at, updated_at, pinned, ephemeral, policy, title, preview,
+        agent, source, provider, model, cwd, working_path, rollout_path, git_sha, git_branch, git_origin, cli_version,
+        sandbox_policy, approval_policy, memory_mode, persona, parent, end_reason, token_usage, extra)
+        VALUES (?1, ?2, 0, ?3, 1, ?4, ?5, ?5, ?6, ?7, 0, ?6, ?8, 0, 0, ?9, ?10, ?11, 0, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
+        ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34)";
+    UPDATE_THREAD = "UPDATE threads SET status = ?3, version = version + 1, tick = 1 + (SELECT max(tick) FROM threads), updated_at = ?4,
+        pinned = ?5, ephemeral = ?6, title = ?7, preview = ?8, agent = ?9, source = ?10, provider = ?11, model = ?12,
+        cwd = ?13, working_path = ?14, rollout_path = ?15, git_sha = ?16, git_branch = ?17, git_origin = ?18,
+        cli_version = ?19, sandbox_policy = ?20, approval_policy = ?21, memory_mode = ?22, persona = ?23, parent = ?24,
+        end_reason = ?25, token_usage = ?26, extra = ?27 WHERE id = ?1 AND version = ?2";
+    SHELVE = "UPDATE threads SET shelf = ?2, version = version + 1, tick = 1 + (SELECT max(tick) FROM threads), updated_at = ?3,
+        archived_at = ?4, trashed_at = ?5 WHERE id = ?1";
+    END = "UPDATE threads SET ended_at = ?2, end_reason = ?3, status = ?4, version = version + 1,
+        tick = 1 + (SELECT max(tick) FROM threads), updated_at = ?2 WHERE id = ?1";
+    POLICY = "SELECT policy FROM threads WHERE id = ?1";
+}
+
+/// The fence: which threads a handle may see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// The whole store.
+    All,
+    /// One workspace. Another's thread reads the same as an absent one.
+    Workspace(WorkspaceId),
+}
+
+impl Scope {
+    /// The workspace as a parameter; NULL for the whole store.
+    pub(crate) fn arg(&self) -> Value<'_> {
+        match self {
+            Self::All => Value::Null,
+            Self::Workspace(id) => Value::Blob(id.as_bytes()),
+        }
+    }
+}
+
+/// Refuses a thread that the scope does not see, or that is no longer there.
+pub(crate) fn check_visible(tx: &mut dyn Tx, scope: Scope, thread: &ThreadId) -> Result<Shelf> {
+    let found = query_one(tx, SCOPE_OF, &[thread.as_str().into()], |row| {
+        let workspace = row.parse(0, WorkspaceId::from_slice(row.blob(0)?), "16 bytes of an id")?;
+        Ok((workspace, row.parse(1, Shelf::from_int(row.int(1)?), "a shelf")?))
+    })?;
+    match found {
+        Some((workspace, shelf)) if shelf != Shelf::Stub && (scope == Scope::All || scope == Scope::Workspace(workspace)) => {
+            Ok(shelf)
+        }
+        _ => Err(Error::not_found("thread", thread)),
+    }
+}
+
+/// Reads a thread.
+pub(crate) fn get(tx: &mut dyn Tx, scope: Scope, thread: &ThreadId) -> Result<Thread> {
+    check_visible(tx, scope, thread)?;
+    let found = query_one(tx, BY_ID, &[thread.as_str().into()], read_thread)?;
+    found.ok_or_else(|| Error::not_found("thread", thread))
+}
+
+/// Finds a thread by its id, by an unambiguous prefix of it, by its exact title, or `-` for the latest one.
+pub(crate) fn find(tx: &mut dyn Tx, scope: Scope, name: &str) -> Result<ThreadId> {
+    if name == "-" {
+        return latest(tx, scope)?.ok_or_else(|| Error::not_found("thread", "-"));
+    }
+    if let Ok(id) = ThreadId::new(name) {
+        if check_visible(tx, scope, &id).is_ok() {
+            return Ok(id);
+        }
+        // `~` comes after every character that an id may hold.
+        let bound = format!("{name}~");
+        let args = [name.into(), bound.as_str().into(), scope.arg(), CANDIDATES.into()];
+        let mut matches = query_all(tx, IDS_FROM, &args, read_id)?;
+        if let Some(found) = the_only(name, &mut matches)? {
+            return Ok(found);
+        }
+    }
+    if !name.contains('\0') {
+        let mut matches = query_all(tx, IDS_BY_TITLE, &[name.into(), scope.arg(), CANDIDATES.into()], read_id)?;
+        if let Some(found) = the_only(name, &mut matches)? {
+            return Ok(found);
+        }
+    }
+    Err(Error::not_found("thread", name))
+}
+
+fn the_only(name: &str, matches: &mut Vec<ThreadId>) -> Result<Option<ThreadId>> {
+    if matches.len() > 1 {
+        let candidates = matches.iter().map(ThreadId::to_string).collect();
+        return Err(Error::Ambiguous { given: name.to_owned(), candidates });
+    }
+    Ok(matches.pop())
+}
+
+/// The newest thread that is neither ended nor archived.
+pub(crate) fn latest(tx: &mut dyn Tx, scope: Scope) -> Result<Option<ThreadId>> {
+    match scope {
+        Scope::All => query_one(tx, LATEST, &[], read_id),
+        Scope::Workspace(_) => query_one(tx, LATEST_IN, &[scope.arg()], read_id),
+    }
+}
+
+/// A thread's row to be.
+#[derive(Debug, Clone)]
+pub(crate) struct Creation {
+    pub(crate) id: ThreadId,
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) details: Details,
+    pub(crate) status: Status,
+    pub(crate) ephemeral: bool,
+    pub(crate) policy: Policy,
+    pub(crate) forked_from: Option<ThreadId>,
+    pub(crate) created_at: Timestamp,
+    pub(crate) now: Timestamp,
+}
+
+/// Writes the row of a new thread.
+pub(crate) fn create(tx: &mut dyn Tx, creation: &Creation) -> Result<()> {
+    insert(tx, creation, None)
+}
+
+/// Writes the row of a thread that shares the path up to `point` of `parent`, whatever that path's length is.
+pub(crate) fn fork(tx: &mut dyn Tx, creation: &Creation, parent: &ThreadId, point: Address) -> Result<()> {
+    let key = head::resolve(tx, parent, point)?;
+    let (hash, turn) = path::link_at(tx, key)?.ok_or_else(|| Error::not_found("item", point))?;
+    insert(tx, creation, Some((key, hash, turn)))
+}
+
+fn insert(tx: &mut dyn Tx, creation: &Creation, fork: Option<(ItemKey, Hash, Option<i64>)>) -> Result<()> {
+    creation.details.check()?;
+    let tick = query_one(tx, NEXT_TICK, &[], |row| row.int(0))?.unwrap_or(1);
+    let texts = Texts::of(&creation.details, &creation.policy);
+    let hash = fork.as_ref().map(|(_, hash, _)| hash.0.as_slice());
+    let turns = fork.and_then(|(_, _, turn)| turn).unwrap_or(0);
+    let mut args: Vec<Value<'_>> = vec![
+        creation.id.as_str().into(),
+        Value::Blob(creation.workspace.as_bytes()),
+        creation.status.as_str().into(),
+        0.into(),
+        tick.into(),
+        fork.map(|(key, _, _)| key.0).into(),
+        hash.into(),
+        creation.forked_from.as_ref().map(ThreadId::as_str).into(),
+        turns.into(),
+        creation.created_at.0.into(),
+        creation.now.0.into(),
+        i64::from(creation.ephemeral).into(),
+        texts.policy.as_str().into(),
+    ];
+    texts.push(&creation.details, &mut args);
+    tx.execute(INSERT_THREAD, &args).map(drop).map_err(|error| match error {
+        Error::AlreadyExists { .. } => Error::AlreadyExists { what: "thread", id: creation.id.to_string() },
+        other => other,
+    })
+}
+
+/// Changes what the patch names, if the stored version is the one it expects.
+pub(crate) fn update(
+    tx: &mut dyn Tx,
+    scope: Scope,
+    thread: &ThreadId,
+    patch: ThreadPatch,
+    now: Timestamp,
+) -> Result<Thread> {
+    let mut changed = get(tx, scope, thread)?;
+    let version = changed.version;
+    patch.apply(&mut changed)?;
+    let texts = Texts::of(&changed.details, &Policy::All);
+    let mut args: Vec<Value<'_>> = vec![
+        thread.as_str().into(),
+        version.into(),
+        changed.status.as_str().into(),
+        now.0.into(),
+        i64::from(changed.pinned).into(),
+        i64::from(changed.ephemeral).into(),
+    ];
+    texts.push(&changed.details, &mut args);
+    if tx.execute(UPDATE_THREAD, &args)? == 0 {
+        let found = "another one".to_owned();
+        return Err(Error::Conflict { what: "version", expected: version.to_string(), found });
+    }
+    get(tx, scope, thread)
+}
+
+/// Puts a thread on a shelf. Archiving keeps the status; the same shelf again changes nothing.
+pub(crate) fn shelve(
+    tx: &mut dyn Tx,
+    scope: Scope,
+    thread: &ThreadId,
+    to: Shelf,
+    now: Timestamp,
+) -> Result<Thread> {
+    let current = get(tx, scope, thread)?;
+    if current.shelf == to {
+        return Ok(current);
+    }
+    // A thread that comes back from the trash goes where it was.
+    let to = if to == Shelf::Active && current.shelf == Shelf::Trashed && current.archived_at.is_some() { Shelf::Archived } else { to };
+    let archived = match to {
+        Shelf::Archived => Some(current.archived_at.unwrap_or(now)),
+        Shelf::Trashed => current.archived_at,
+        Shelf::Active | Shelf::Stub => None,
+    };
+    let trashed = (to == Shelf::Trashed).then_some(now);
+    let args = [
+        thread.as_str().into(),
+        to.to_int().into(),
+        now.0.into(),
+        archived.map(|time| time.0).into(),
+        trashed.map(|time| time.0).into(),
+    ];
+    tx.execute(SHELVE, &args)?;
+    get(tx, scope, thread)
+}
+
+/// Marks a thread as ended.
+pub(crate) fn end(
+    tx: &mut dyn Tx,
+    scope: Scope,
+    thread: &ThreadId,
+    reason: &str,
+    status: &Status,
+    now: Timestamp,
+) -> Result<Thread> {
+    check_visible(tx, scope, thread)?;
+    tx.execute(END, &[thread.as_str().into(), now.0.into(), reason.into(), status.as_str().into()])?;
+    get(tx, scope, thread)
+}
+
+/// The persistence policy of a thread.
+pub(crate) fn policy(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Policy> {
+    let policy = query_one(tx, POLICY, &[thread.as_str().into()], |row| {
+        row.parse(0, serde_json::from_str(row.text(0)?).ok(), "a policy")
+    })?;
+    policy.ok_or_else(|| Error::not_found("thread", thread))
+}
+
+/// The JSON texts of a thread's row, kept alive while they are bound.
+struct Texts {
+    policy: String,
+    usage: Option<String>,
+    extra: String,
+}
+
+impl Texts {
+    fn of(details: &Details, policy: &Policy) -> Self {
+        Self {
+            policy: serde_json::to_string(policy).unwrap_or_default(),
+            usage: details.usage.and_then(|usage| serde_json::to_string(&usage).ok()),
+            extra: serde_json::to_string(&details.extra).unwrap_or_else(|_| "{}".to_owned()),
+        }
+    }
+
+    /// Adds the descriptive columns in their order, from `title` to `extra`.
+    fn push<'a>(&'a self, details: &'a Details, args: &mut Vec<Value<'a>>) {
+        let texts = [
+            &details.title,
+            &details.preview,
+            &details.agent,
+            &details.source,
+            &details.provider,
+            &details.model,
+            &details.cwd,
+            &details.working_path,
+            &details.rollout_path,
+            &details.git_sha,
+            &details.git_branch,
+            &details.git_origin,
+            &details.cli_version,
+            &details.sandbox_policy,
+            &details.approval_policy,
+            &details.memory_mode,
+            &details.persona,
+        ];
+        args.extend(texts.into_iter().map(|text| Value::from(text.as_deref())));
+        args.push(details.parent.as_ref().map(ThreadId::as_str).into());
+        args.push(details.end_reason.as_deref().into());
+        args.push(self.usage.as_deref().into());
+        args.push(self.extra.as_str().into());
+    }
+}
+
+fn read_id(row: &Row<'_>) -> Result<ThreadId> {
+    row.parse(0, ThreadId::new(row.text(0)?).ok(), "a thread id")
+}
+
+/// Reads the columns of `thread_columns!`.
+pub(crate) fn read_thread(row: &Row<'_>) -> Result<Thread> {
+    Ok(Thread {
+        id: read_id(row)?,
+        workspace: row.parse(1, WorkspaceId::from_slice(row.blob(1)?), "16 bytes of an id")?,
+        workspace_name: row.text(2)?.to_owned(),
+        shelf: row.parse(3, Shelf::from_int(row.int(3)?), "a shelf")?,
+        status: Status::from_word(row.text(4)?),
+        version: row.int(5)?,
+        epoch: row.int(6)?,
+        tick: row.int(7)?,
+        activity: row.int(8)?,
+        head: read_address(row, 9, 11)?,
+        head_hash: row.opt_blob(10)?.and_then(Hash::from_slice),
+        fork_point: read_address(row, 12, 13)?,
+        forked_from: row.opt_text(14)?.and_then(|id| ThreadId::new(id).ok()),
+        items: row.int(15)?,
+        branches: row.int(16)?,
+        turns: row.int(17)?,
+        created_at: Timestamp(row.int(18)?),
+        updated_at: Timestamp(row.int(19)?),
+        archived_at: row.opt_int(20)?.map(Timestamp),
+        trashed_at: row.opt_int(21)?.map(Timestamp),
+        ended_at: row.opt_int(22)?.map(Timestamp),
+        pinned: row.int(23)? != 0,
+        ephemeral: row.int(24)? != 0,
+        details: read_details(row)?,
+        holder: read_holder(row)?,
+        live: false,
+    })
+}
+
+fn read_address(row: &Row<'_>, key: usize, branch: usize) -> Result<Option<Address>> {
+    let branch = row.opt_blob(branch)?.and_then(ItemId::from_slice);
+    Ok(row.opt_int(key)?.map(ItemKey).zip(branch).map(|(key, branch)| Address { branch, depth: key.depth() }))
+}
+
+fn read_details(row: &Row<'_>) -> Result<Details> {
+    let text = |column: usize| Ok::<_, Error>(row.opt_text(column)?.map(str::to_owned));
+    let usage: Option<Usage> = match row.opt_text(44)? {
+        None => None,
+        Some(text) => Some(row.parse(44, serde_json::from_str(text).ok(), "token counts")?),
+    };
+    Ok(Details {
+        title: text(25)?,
+        preview: text(26)?,
+        agent: text(27)?,
+        source: text(28)?,
+        provider: text(29)?,
+        model: text(30)?,
+        cwd: text(31)?,
+        working_path: text(32)?,
+        rollout_path: text(33)?,
+        git_sha: text(34)?,
+        git_branch: text(35)?,
+        git_origin: text(36)?,
+        cli_version: text(37)?,
+        sandbox_policy: text(38)?,
+        approval_policy: text(39)?,
+        memory_mode: text(40)?,
+        persona: text(41)?,
+        parent: row.opt_text(42)?.and_then(|id| ThreadId::new(id).ok()),
+        end_reason: text(43)?,
+        usage,
+        extra: row.parse(45, serde_json::from_str(row.text(45)?).ok(), "a JSON object")?,
+    })
+}
+
+fn read_holder(row: &Row<'_>) -> Result<Option<Holder>> {
+    let Some(id) = row.opt_text(46)? else { return Ok(None) };
+    Ok(Some(Holder {
+        id: id.to_owned(),
+        machine: row.text(47)?.to_owned(),
+        hostname: row.text(48)?.to_owned(),
+        pid: row.int(49)?,
+        label: row.text(50)?.to_owned(),
+        acquired_at: Timestamp(row.int(51)?),
+        heartbeat_at: Timestamp(row.int(52)?),
+    }))
+}
