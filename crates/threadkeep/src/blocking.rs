@@ -201,6 +201,7 @@ mirror! { Threads, "Threads":
     fn items(&self, thread: &ThreadId, query: ItemQuery) -> Result<Page<Item>>;
     fn item(&self, thread: &ThreadId, address: Address) -> Result<Item>;
     fn address_at(&self, thread: &ThreadId, depth: u32) -> Result<Address>;
+    fn address_of(&self, thread: &ThreadId, item: ItemId) -> Result<Address>;
     fn model_context(&self, thread: &ThreadId, query: ItemQuery) -> Result<Page<Item>>;
     fn turns(&self, thread: &ThreadId, query: TurnQuery) -> Result<Page<Turn>>;
     fn open_turn(&self, thread: &ThreadId) -> Result<Option<i64>>;

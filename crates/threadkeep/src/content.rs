@@ -1,7 +1,6 @@
 //! How an item's bytes are kept: compressed, and with large payloads taken out and stored once.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -91,7 +90,7 @@ pub(crate) fn decode_blob(encoding: i64, size: usize, data: &[u8]) -> Result<Vec
     unsqueeze(encoding, size, data)
 }
 
-/// The digests of the payloads that stored content refers to.
+/// Takes payloads out of content; gives the template that is left, if anything was taken out.
 fn splice(content: &[u8], blobs: &mut Vec<Blob>) -> Option<Vec<u8>> {
     let mut splices = Vec::new();
     let mut literal = Vec::new();
@@ -226,11 +225,6 @@ fn decompress(bytes: &[u8], capacity: usize) -> Result<Vec<u8>> {
     })
 }
 
-/// Loads blobs for [`decode`] from a map; for tests and for content that was just encoded.
-pub(crate) fn from_map(blobs: &HashMap<Hash, Vec<u8>>) -> impl FnMut(Hash) -> Result<Vec<u8>> + '_ {
-    |digest| blobs.get(&digest).cloned().ok_or_else(|| Error::not_found("blob", digest))
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
@@ -238,7 +232,8 @@ mod tests {
     use base64::Engine as _;
     use proptest::prelude::*;
 
-    use super::{Stored, decode, decode_blob, encode, from_map};
+    use super::{Stored, decode, decode_blob, encode};
+    use crate::error::Error;
     use crate::item::Hash;
 
     fn round_trip(content: &[u8]) -> Stored {
@@ -248,7 +243,10 @@ mod tests {
             .iter()
             .map(|blob| (blob.digest, decode_blob(blob.encoding, blob.size, &blob.data).unwrap()))
             .collect();
-        let back = decode(stored.encoding, content.len(), &stored.bytes, &mut from_map(&blobs)).unwrap();
+        let back = decode(stored.encoding, content.len(), &stored.bytes, &mut |digest| {
+            blobs.get(&digest).cloned().ok_or_else(|| Error::not_found("blob", digest))
+        })
+        .unwrap();
         assert!(back == content, "{} bytes came back as {}", content.len(), back.len());
         stored
     }

@@ -9,7 +9,6 @@ pub(crate) mod pragmas;
 pub(crate) mod sqlite;
 pub(crate) mod writer;
 
-use std::future::Future;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;

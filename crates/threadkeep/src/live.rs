@@ -15,7 +15,7 @@ use crate::log::{head, path};
 use crate::sources::{self, ImportBatch, ImportPart};
 use crate::store::Inner;
 use crate::thread::Policy;
-use crate::threads::{self, Creation};
+use crate::threads::{self, Creation, Scope};
 use crate::turn::TurnEnd;
 use crate::turns;
 
@@ -128,7 +128,7 @@ impl LiveThread {
         if prepared.is_empty() {
             return Ok(Appended { items: Vec::new(), repeated: false });
         }
-        let epoch = self.materialise(&mut state).await?;
+        let epoch = self.materialise(&mut state, Sync::Synced).await?;
         let after = options.after.map_or(After::Head, After::Address);
         let runs = vec![Run { after, items: prepared }];
         let request = Arc::new(self.request(epoch, runs, options.expect, TurnRule::Open).await?);
@@ -147,7 +147,7 @@ impl LiveThread {
         let mut state = self.live.state.lock().await;
         self.check_open(&state)?;
         let prepared = Prepared::new(prompt, &*self.live.inner.host)?;
-        let epoch = self.materialise(&mut state).await?;
+        let epoch = self.materialise(&mut state, Sync::Synced).await?;
         let runs = vec![Run { after: After::Head, items: Arc::new([prepared]) }];
         let request = Arc::new(self.request(epoch, runs, Expect::Any, TurnRule::Begin).await?);
         self.settle_and_send(&mut state, request, Sync::Synced).await
@@ -200,7 +200,7 @@ impl LiveThread {
     pub async fn persist(&self) -> Result<()> {
         let mut state = self.live.state.lock().await;
         self.check_open(&state)?;
-        self.materialise(&mut state).await?;
+        self.materialise(&mut state, Sync::Synced).await?;
         self.settle(&mut state).await
     }
 
@@ -268,14 +268,19 @@ impl LiveThread {
         let mut state = self.live.state.lock().await;
         self.check_open(&state)?;
         let runs = import_runs(&batch, &*self.live.inner.host)?;
-        let epoch = self.materialise(&mut state).await?;
-        let request = self.request(epoch, runs, Expect::Any, TurnRule::Imported).await?;
         let sync = if durability == Durability::Synced { Sync::Synced } else { Sync::Written };
+        let epoch = self.materialise(&mut state, sync).await?;
+        let mut request = self.request(epoch, runs, Expect::Any, TurnRule::Imported).await?;
+        let imported_at = request.now;
+        request.now = batch.updated_at.unwrap_or(request.now);
         let write = move |tx: &mut dyn Tx| {
             let appended = append(tx, &request)?;
-            sources::write(tx, &batch, request.now)?;
+            sources::write(tx, &batch, imported_at)?;
             if let Some(head) = batch.head {
                 move_head(tx, &request, head)?;
+            }
+            if let Some(patch) = &batch.patch {
+                threads::update(tx, Scope::All, &request.thread, patch.clone(), request.now)?;
             }
             Ok(appended)
         };
@@ -290,7 +295,7 @@ impl LiveThread {
     }
 
     /// Stores and claims the thread if that has not happened; gives the epoch.
-    async fn materialise(&self, state: &mut State) -> Result<i64> {
+    async fn materialise(&self, state: &mut State, sync: Sync) -> Result<i64> {
         let creation = match &state.phase {
             Phase::Open(epoch) => return Ok(*epoch),
             Phase::Closed => return Err(Error::Closed { thread: self.live.id.clone() }),
@@ -301,7 +306,7 @@ impl LiveThread {
             threads::create(tx, &creation)?;
             claims::take(tx, &creation.id, 0, &holder)
         };
-        let epoch = self.live.inner.db.write(Sync::Synced, create).await?;
+        let epoch = self.live.inner.db.write(sync, create).await?;
         let epoch = epoch.ok_or_else(|| Error::corrupt("table threads", "the row that was just written is missing"))?;
         state.phase = Phase::Open(epoch);
         Ok(epoch)
@@ -436,7 +441,7 @@ impl LiveThread {
     {
         let mut state = self.live.state.lock().await;
         self.check_open(&state)?;
-        let epoch = self.materialise(&mut state).await?;
+        let epoch = self.materialise(&mut state, Sync::Synced).await?;
         self.settle(&mut state).await?;
         let (thread, writer) = (self.live.id.clone(), self.live.inner.writer().await?);
         let now = self.live.inner.host.now();

@@ -8,6 +8,7 @@ use crate::id::{ItemId, ThreadId};
 use crate::item::{Hash, NewItem, check_text};
 use crate::log::path;
 use crate::log::read::load_spliced;
+use crate::thread::ThreadPatch;
 use crate::time::Timestamp;
 
 const MAX_PATH_BYTES: usize = 16 << 10;
@@ -123,7 +124,7 @@ pub enum ImportPart {
 }
 
 /// What one step of an import writes, in one transaction: items, the map of the file, and how far it has been read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct ImportBatch {
     /// The file after this step.
     pub source: SourceFile,
@@ -133,6 +134,10 @@ pub struct ImportBatch {
     pub segments: Vec<ImportSegment>,
     /// Where the file's own agent would continue from; the last item when `None`.
     pub head: Option<ItemId>,
+    /// What the file says of its thread, as far as it was read.
+    pub patch: Option<ThreadPatch>,
+    /// When the file's last record was made: the thread is shown as changed then.
+    pub updated_at: Option<Timestamp>,
 }
 
 /// Reads what is known of a file.

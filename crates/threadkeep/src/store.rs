@@ -519,6 +519,19 @@ impl Threads {
         .await
     }
 
+    /// The address of an item that the thread reaches.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when the thread does not reach it.
+    pub async fn address_of(&self, thread: &ThreadId, item: ItemId) -> Result<Address> {
+        self.read(thread, move |tx, id| {
+            let key = path::key_by_id(tx, item)?.ok_or_else(|| Error::not_found("item", item))?;
+            let address = path::address_of(tx, key)?;
+            head::resolve(tx, id, address).map(|_| address)
+        })
+        .await
+    }
+
     /// Reads a page of what a model is given to go on: the latest compaction on the path and what follows it.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 use crate::view::Usage;
 
 /// The longest metadata text, in bytes.
-pub const MAX_TEXT_BYTES: usize = 64 << 10;
+pub(crate) const MAX_TEXT_BYTES: usize = 64 << 10;
 
 open_words! {
     /// What a thread is doing, as its agent last said.

@@ -1,6 +1,5 @@
 //! The object-safe contract of a thread store, for programs that choose their store at run time.
 
-use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::PoisonError;

@@ -95,12 +95,17 @@ impl Drop for SqliteDriver {
         if let Some(readers) = self.readers.take() {
             readers.close();
         }
-        if let Some(writer) = self.writer.take()
-            && writer.thread().id() != std::thread::current().id()
-            && writer.join().is_err()
-        {
-            tracing::error!("the store's writer ended badly");
+        // Last, so that the connection that can tidy up the log is the last one to close.
+        if let Some(writer) = self.writer.take() {
+            join(writer);
         }
+    }
+}
+
+/// Waits for a thread, unless it is this very one: the last handle of a store may be dropped by a request.
+fn join(thread: JoinHandle<()>) {
+    if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+        tracing::error!("a thread of the store ended badly");
     }
 }
 
@@ -271,6 +276,7 @@ struct Readers {
     /// Requests that no idle reader will take at once.
     load: Arc<AtomicUsize>,
     started: AtomicUsize,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Readers {
@@ -282,6 +288,7 @@ impl Readers {
             queue: Arc::new(Mutex::new(queue)),
             load: Arc::new(AtomicUsize::new(0)),
             started: AtomicUsize::new(0),
+            threads: Mutex::default(),
         }
     }
 
@@ -301,13 +308,19 @@ impl Readers {
         let (location, queue, load) = (Arc::clone(&self.location), Arc::clone(&self.queue), Arc::clone(&self.load));
         let serve = move || serve_reads(&location, &queue, &load);
         match std::thread::Builder::new().name("threadkeep-reader".to_owned()).spawn(serve) {
-            Ok(_) => drop(self.started.fetch_add(1, Ordering::SeqCst)),
+            Ok(thread) => {
+                self.started.fetch_add(1, Ordering::SeqCst);
+                self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+            }
             Err(error) => tracing::error!(%error, "no thread for a reader"),
         }
     }
 
     fn close(&self) {
         *self.requests.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            join(thread);
+        }
     }
 }
 

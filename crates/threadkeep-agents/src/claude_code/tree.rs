@@ -1,0 +1,530 @@
+//! Where the records of a Claude Code file stand in the tree.
+//!
+//! Every record names a parent, but a parent link is not yet a branch: progress lines, hooks, tool results and the
+//! parallel calls of one answer all hang beside one another. So records stay in file order on the line of their
+//! ancestor, and only a prompt, or an answer to a prompt that is no longer the latest, can begin a branch.
+//!
+//! All that is remembered of a record is its [`Note`], so reading on from notes is the same as never having stopped.
+
+use std::collections::HashMap;
+
+use crate::codec::{Place, RecordNo};
+
+const NONE: u32 = u32::MAX;
+/// The lane of everything that is no sidechain.
+const MAIN: u32 = u32::MAX;
+const NOTE_VERSION: u8 = 1;
+const HASH_BYTES: usize = 6;
+/// How many calls of one record a note has room for.
+const MAX_CALLS: usize = 7;
+const SIDE: u8 = 1;
+const LINKED: u8 = 2;
+const LEAF: u8 = 4;
+const MANY_CALLS: u8 = 8;
+
+/// What a record means for the shape of the tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Stays on its ancestor's line: results, progress, hooks, notices, injected text.
+    Attached = 0,
+    /// Words of a person to the model.
+    Prompt = 1,
+    /// A command of a person that the model does not answer: it can begin a branch, but nothing branches around it.
+    Command = 2,
+    /// Words, thoughts or calls of the model.
+    Answer = 3,
+    /// The beginning of a compacted context.
+    Boundary = 4,
+}
+
+/// A record as the tree sees it.
+#[derive(Debug, Clone)]
+pub(super) struct Arrival {
+    pub(super) class: Class,
+    /// The key of its own id.
+    pub(super) id: Option<u64>,
+    pub(super) parent: Parent,
+    /// The key of the record that a compacted context continues.
+    pub(super) logical: Option<u64>,
+    pub(super) sidechain: bool,
+    /// Whether the agent would resume from it.
+    pub(super) leaf: bool,
+    /// The key of the model's message it is part of, 0 for none.
+    pub(super) message: u64,
+    /// The keys of the calls it makes.
+    pub(super) calls: Vec<u64>,
+    /// The keys of the calls it answers.
+    pub(super) answers: Vec<u64>,
+}
+
+/// What a record says of its parent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parent {
+    /// Nothing.
+    Unsaid,
+    /// That it has none.
+    Root,
+    /// Its key.
+    To(u64),
+}
+
+/// The key of an id: the first 48 bits of its BLAKE3 hash.
+pub(super) fn key(id: &str) -> u64 {
+    let hash = blake3::hash(id.as_bytes());
+    hash.as_bytes()
+        .iter()
+        .take(HASH_BYTES)
+        .fold(0, |key, byte| (key << 8) | u64::from(*byte))
+}
+
+/// All that is remembered of a placed record; at most 64 bytes when written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Note {
+    class: Class,
+    flags: u8,
+    /// The record it stands after.
+    place: u32,
+    /// The record that a child of this one really continues: another one when this record arrived late.
+    anchor: u32,
+    /// The earliest record whose calls it answers.
+    answers: u32,
+    /// The model's message it belongs to.
+    message: u64,
+    calls: Vec<u64>,
+}
+
+impl Note {
+    pub(super) fn place(&self) -> Place {
+        if self.place == NONE {
+            Place::Root
+        } else {
+            Place::After(self.place)
+        }
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = vec![(NOTE_VERSION << 4) | self.class as u8, self.flags];
+        for number in [self.place, self.anchor, self.answers] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        for hash in std::iter::once(&self.message).chain(&self.calls) {
+            out.extend(hash.to_le_bytes().iter().take(HASH_BYTES));
+        }
+        out
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (head, rest) = bytes.split_first_chunk::<2>()?;
+        let [tag, flags] = *head;
+        let class = match (tag >> 4 == NOTE_VERSION, tag & 0xf) {
+            (true, 0) => Class::Attached,
+            (true, 1) => Class::Prompt,
+            (true, 2) => Class::Command,
+            (true, 3) => Class::Answer,
+            (true, 4) => Class::Boundary,
+            _ => return None,
+        };
+        let (place, rest) = rest.split_first_chunk::<4>()?;
+        let (anchor, rest) = rest.split_first_chunk::<4>()?;
+        let (answers, rest) = rest.split_first_chunk::<4>()?;
+        let mut hashes = rest.chunks_exact(HASH_BYTES).map(|chunk| {
+            chunk
+                .iter()
+                .rev()
+                .fold(0, |key, byte| (key << 8) | u64::from(*byte))
+        });
+        let message = hashes.next()?;
+        let [place, anchor, answers] =
+            [place, anchor, answers].map(|bytes| u32::from_le_bytes(*bytes));
+        Some(Self {
+            class,
+            flags,
+            place,
+            anchor,
+            answers,
+            message,
+            calls: hashes.collect(),
+        })
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// A placed record, with the pointers that make every question about its path cheap.
+#[derive(Debug, Clone, Copy)]
+struct Node {
+    parent: u32,
+    depth: u32,
+    /// An ancestor far above, for finding the ancestor at a depth in logarithmic time.
+    jump: u32,
+    branch: u32,
+    lane: u32,
+    anchor: u32,
+    answers: u32,
+    /// The nearest prompt, answer, and answer of another message, at or above.
+    prompt: u32,
+    answer: u32,
+    other: u32,
+    message: u64,
+}
+
+/// The tree so far.
+#[derive(Debug, Default)]
+pub(super) struct Tree {
+    nodes: Vec<Node>,
+    ids: HashMap<u64, u32>,
+    calls: HashMap<u64, u32>,
+    /// The latest record that made more calls than its note could hold.
+    many_calls: Option<u32>,
+    /// The last record of each branch.
+    tips: Vec<u32>,
+    /// The line that each lane goes on with, by its last record.
+    current: HashMap<u32, u32>,
+    last_side_lane: Option<u32>,
+    /// Whether answers name their parents at all in this file.
+    linked: bool,
+    /// The lane of the record that the agent would resume from.
+    resume_lane: Option<u32>,
+}
+
+impl Tree {
+    /// Decides where a record stands.
+    pub(super) fn place(&self, arrival: &Arrival) -> Note {
+        let duplicate = arrival.id.and_then(|id| self.ids.get(&id).copied());
+        let parent = match arrival.parent {
+            Parent::To(id) => self.ids.get(&id).copied(),
+            Parent::Unsaid | Parent::Root => None,
+        };
+        let answers = self.earliest_call(&arrival.answers);
+        // A repeated record repeats: it neither turns nor is turned around.
+        let class = if duplicate.is_some() {
+            Class::Attached
+        } else {
+            arrival.class
+        };
+        let place = match (duplicate, parent) {
+            (Some(same), _) => self.current_of(same),
+            (None, Some(parent))
+                if arrival.sidechain && self.node(parent).is_some_and(|node| node.lane == MAIN) =>
+            {
+                None
+            }
+            (None, Some(parent)) => self.follow(class, parent, answers),
+            (None, None) => self.unlinked(class, arrival),
+        };
+        let anchor = match (class, parent) {
+            (Class::Attached, Some(parent))
+                if duplicate.is_none() && place.is_some_and(|tip| self.late(parent, tip)) =>
+            {
+                self.anchor(parent)
+            }
+            _ => NONE,
+        };
+        let message = match (arrival.message, class, parent) {
+            (0, Class::Attached, Some(parent)) => self.node(parent).map_or(0, |node| node.message),
+            (message, ..) => message,
+        };
+        let mut flags = 0;
+        let side = match place {
+            None => arrival.sidechain,
+            Some(place) => self.node(place).is_some_and(|node| node.lane != MAIN),
+        };
+        for (flag, set) in [
+            (SIDE, side),
+            (LINKED, class == Class::Answer && parent.is_some()),
+            (LEAF, arrival.leaf && !arrival.sidechain),
+            (MANY_CALLS, arrival.calls.len() > MAX_CALLS),
+        ] {
+            flags |= if set { flag } else { 0 };
+        }
+        let calls = arrival.calls.iter().copied().take(MAX_CALLS).collect();
+        let [place, answers] = [place, answers].map(|no| no.unwrap_or(NONE));
+        Note {
+            class,
+            flags,
+            place,
+            anchor,
+            answers,
+            message,
+            calls,
+        }
+    }
+
+    /// Takes a record in: one that was just placed, or one that an earlier run placed.
+    pub(super) fn push(&mut self, note: &Note, id: Option<u64>) {
+        let no = self.len();
+        let parent = self.node(note.place);
+        let lane = match parent {
+            Some(parent) => parent.lane,
+            None if note.has(SIDE) => no,
+            None => MAIN,
+        };
+        let branch = match parent {
+            Some(parent) if self.tip(parent.branch) == Some(note.place) => parent.branch,
+            _ => self.branch_count(),
+        };
+        match self.tips.get_mut(branch as usize) {
+            Some(tip) => *tip = no,
+            None => self.tips.push(no),
+        }
+        let (depth, jump) = match parent {
+            Some(parent) => (parent.depth + 1, self.jump_from(note.place, parent)),
+            None => (0, no),
+        };
+        let mut node = Node {
+            parent: note.place,
+            depth,
+            jump,
+            branch,
+            lane,
+            anchor: if note.anchor == NONE { no } else { note.anchor },
+            answers: note.answers,
+            prompt: parent.map_or(NONE, |parent| parent.prompt),
+            answer: parent.map_or(NONE, |parent| parent.answer),
+            other: parent.map_or(NONE, |parent| parent.other),
+            message: note.message,
+        };
+        if note.class == Class::Prompt {
+            node.prompt = no;
+        }
+        if note.class == Class::Answer {
+            let same = self
+                .node(node.answer)
+                .is_some_and(|last| last.message == note.message && note.message != 0);
+            node.other = if same { node.other } else { node.answer };
+            node.answer = no;
+        }
+        self.nodes.push(node);
+        self.index(note, id, no, lane);
+    }
+
+    fn index(&mut self, note: &Note, id: Option<u64>, no: u32, lane: u32) {
+        if let Some(id) = id {
+            self.ids.insert(id, no);
+        }
+        for call in &note.calls {
+            self.calls.insert(*call, no);
+        }
+        if note.has(MANY_CALLS) {
+            self.many_calls = Some(no);
+        }
+        self.linked |= note.has(LINKED);
+        if lane != MAIN {
+            self.last_side_lane = Some(lane);
+        }
+        if note.has(LEAF) {
+            self.resume_lane = Some(lane);
+        }
+        // A late notice for a line that was left does not lead back to it.
+        let goes_on = self
+            .current
+            .get(&lane)
+            .is_none_or(|current| *current == note.place);
+        if goes_on || note.class != Class::Attached || note.has(LEAF) {
+            self.current.insert(lane, no);
+        }
+    }
+
+    /// What a record whose note can't be read is taken for: one that stands after the last.
+    pub(super) fn next_in_line(&self) -> Note {
+        let place = self.len().checked_sub(1).unwrap_or(NONE);
+        let calls = Vec::new();
+        Note {
+            class: Class::Attached,
+            flags: 0,
+            place,
+            anchor: NONE,
+            answers: NONE,
+            message: 0,
+            calls,
+        }
+    }
+
+    /// The record that the agent would continue from, when that is not the last one.
+    pub(super) fn head(&self) -> Option<RecordNo> {
+        let head = self
+            .resume_lane
+            .and_then(|lane| self.current.get(&lane).copied())?;
+        (head.checked_add(1) != Some(self.len())).then_some(head)
+    }
+
+    /// Whether a record of this id was placed.
+    pub(super) fn contains(&self, id: u64) -> bool {
+        self.ids.contains_key(&id)
+    }
+
+    /// The place of a record whose parent is here.
+    fn follow(&self, class: Class, parent: u32, answers: Option<u32>) -> Option<u32> {
+        let target = match class {
+            Class::Attached => answers.unwrap_or(parent),
+            Class::Prompt | Class::Command | Class::Answer | Class::Boundary => self.anchor(parent),
+        };
+        let node = self.node(target)?;
+        let current = self.current.get(&node.lane).copied();
+        let tip = match current.filter(|current| self.on_path(target, *current)) {
+            Some(current) => current,
+            None => self.tip(node.branch)?,
+        };
+        let moved_on = match class {
+            Class::Attached => false,
+            Class::Answer => self.prompt_after(target, tip),
+            Class::Prompt | Class::Command | Class::Boundary => self.late(target, tip),
+        };
+        Some(if moved_on {
+            self.fork_point(target, tip)
+        } else {
+            tip
+        })
+    }
+
+    /// The place of a record whose parent is unknown or unsaid.
+    fn unlinked(&self, class: Class, arrival: &Arrival) -> Option<u32> {
+        let logical = arrival.logical.filter(|_| class == Class::Boundary);
+        if let Some(logical) = logical.and_then(|id| self.ids.get(&id).copied()) {
+            return self.follow(class, logical, None);
+        }
+        if arrival.sidechain {
+            let lane = self
+                .last_side_lane
+                .filter(|_| arrival.parent != Parent::Root)?;
+            return self.current.get(&lane).copied();
+        }
+        let tip = self.current.get(&MAIN).copied()?;
+        // The first prompt was taken back: the conversation begins anew. Where no answer names its parent, the
+        // missing link says nothing.
+        let anew = matches!(class, Class::Prompt | Class::Command)
+            && arrival.parent == Parent::Root
+            && self.linked
+            && self.node(tip).is_some_and(|node| node.prompt != NONE);
+        (!anew).then_some(tip)
+    }
+
+    /// The latest record that can be branched from without leaving a result of a call on the path behind.
+    fn fork_point(&self, target: u32, tip: u32) -> u32 {
+        let mut after = Vec::new();
+        let mut no = tip;
+        while no != target {
+            let Some(node) = self.node(no) else { break };
+            after.push(no);
+            no = node.parent;
+        }
+        let mut point = target;
+        for no in after.into_iter().rev() {
+            let call = self.node(no).map_or(NONE, |node| node.answers);
+            if call != NONE && self.on_path(call, point) {
+                point = no;
+            }
+        }
+        point
+    }
+
+    /// Whether a prompt, or an answer of another message, follows `ancestor` on the path to `tip`.
+    fn late(&self, ancestor: u32, tip: u32) -> bool {
+        let Some((above, below)) = self.node(ancestor).zip(self.node(tip)) else {
+            return false;
+        };
+        if !self.on_path(ancestor, tip) || self.prompt_after(ancestor, tip) {
+            return true;
+        }
+        let follows = |no: u32| self.node(no).is_some_and(|node| node.depth > above.depth);
+        let same = above.message != 0
+            && self
+                .node(below.answer)
+                .is_some_and(|node| node.message == above.message);
+        follows(if same { below.other } else { below.answer })
+    }
+
+    fn prompt_after(&self, ancestor: u32, tip: u32) -> bool {
+        let Some((above, below)) = self.node(ancestor).zip(self.node(tip)) else {
+            return false;
+        };
+        self.node(below.prompt)
+            .is_some_and(|prompt| prompt.depth > above.depth)
+    }
+
+    fn earliest_call(&self, answers: &[u64]) -> Option<u32> {
+        answers
+            .iter()
+            .filter_map(|call| self.calls.get(call).copied().or(self.many_calls))
+            .min()
+    }
+
+    fn anchor(&self, no: u32) -> u32 {
+        self.node(no).map_or(no, |node| node.anchor)
+    }
+
+    fn current_of(&self, no: u32) -> Option<u32> {
+        self.current.get(&self.node(no)?.lane).copied()
+    }
+
+    fn on_path(&self, ancestor: u32, tip: u32) -> bool {
+        let Some(depth) = self.node(ancestor).map(|node| node.depth) else {
+            return false;
+        };
+        let mut no = tip;
+        while let Some(node) = self.node(no).filter(|node| node.depth > depth) {
+            let jump = self.node(node.jump).is_some_and(|jump| jump.depth >= depth);
+            no = if jump { node.jump } else { node.parent };
+        }
+        no == ancestor
+    }
+
+    /// Skew-binary jump pointers: two jumps of equal length become one of twice the length.
+    fn jump_from(&self, parent_no: u32, parent: Node) -> u32 {
+        let Some(first) = self.node(parent.jump) else {
+            return parent_no;
+        };
+        let Some(second) = self.node(first.jump) else {
+            return parent_no;
+        };
+        let equal = parent.depth - first.depth == first.depth - second.depth;
+        if equal { first.jump } else { parent_no }
+    }
+
+    fn node(&self, no: u32) -> Option<Node> {
+        self.nodes.get(no as usize).copied()
+    }
+
+    fn tip(&self, branch: u32) -> Option<u32> {
+        self.tips.get(branch as usize).copied()
+    }
+
+    fn len(&self) -> u32 {
+        u32::try_from(self.nodes.len()).unwrap_or(NONE)
+    }
+
+    fn branch_count(&self) -> u32 {
+        u32::try_from(self.tips.len()).unwrap_or(NONE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Class, Note, key};
+
+    #[test]
+    fn a_full_note_fits_and_comes_back() {
+        let calls: Vec<u64> = (0..7).map(|call| key(&call.to_string())).collect();
+        let note = Note {
+            class: Class::Answer,
+            flags: 9,
+            place: 7,
+            anchor: 3,
+            answers: 1,
+            message: key("m"),
+            calls,
+        };
+        let bytes = note.encode();
+        assert!(bytes.len() <= 64, "{}", bytes.len());
+        assert_eq!(Note::decode(&bytes), Some(note));
+    }
+
+    #[test]
+    fn a_note_of_another_version_is_no_note() {
+        assert_eq!(Note::decode(&[0x21; 40]), None);
+        assert_eq!(Note::decode(&[]), None);
+        assert_eq!(Note::decode(&[0x10, 0, 0]), None);
+    }
+}

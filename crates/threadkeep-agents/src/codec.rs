@@ -1,0 +1,165 @@
+//! What every codec offers: it recognises its agent's files, places their records in a thread, and reads their content.
+//!
+//! A codec is pure: bytes in, decisions out. It opens no file and knows no store; [`crate::import`] does both.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use threadkeep::{Kind, Role, Timestamp, Usage, ViewCodec};
+
+/// The number of a record among the *placed* records of its source, from 0.
+pub type RecordNo = u32;
+
+/// Where a record belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In the tree, as a root of its own.
+    Root,
+    /// In the tree, after an earlier placed record. When that record has a successor already, this begins a branch.
+    After(RecordNo),
+    /// Not in the tree (titles, snapshots); kept in file order beside it.
+    Beside,
+}
+
+/// What a codec made of one record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Where it belongs.
+    pub place: Place,
+    /// What it is.
+    pub kind: Kind,
+    /// Who speaks.
+    pub role: Option<Role>,
+    /// When it says it was made.
+    pub created_at: Option<Timestamp>,
+    /// The id it carries in its file.
+    pub source_id: Option<String>,
+    /// Whether a turn begins with it: a prompt of a person.
+    pub starts_turn: bool,
+    /// Up to 64 bytes that [`SourceReader::known`] gets back when the file has grown, enough to place later records.
+    pub note: Vec<u8>,
+}
+
+/// A record placed by an earlier run, given back so that reading can go on where it stopped.
+#[derive(Debug, Clone)]
+pub struct KnownRecord<'a> {
+    /// The id it carries in its file.
+    pub source_id: Option<&'a str>,
+    /// What [`Record::note`] was.
+    pub note: &'a [u8],
+}
+
+/// Why a record was left out of the tree. Its bytes are kept beside it all the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skip {
+    /// For people: what is wrong with the record.
+    pub reason: String,
+}
+
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+/// What a file says about its thread. `None` means: nothing was said in the part that was read.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ThreadFacts {
+    /// The agent's own id of the session; the thread's id where it is free.
+    pub session_id: Option<String>,
+    /// The best title: one that a person or the agent gave, else none (the preview serves then).
+    pub title: Option<String>,
+    /// The first real prompt, cut to a line of at most 200 characters; injected text is no prompt.
+    pub preview: Option<String>,
+    /// The working directory.
+    pub cwd: Option<PathBuf>,
+    /// The last model that answered.
+    pub model: Option<String>,
+    /// The provider of the model.
+    pub provider: Option<String>,
+    /// The version of the agent's program.
+    pub cli_version: Option<String>,
+    /// How the session was started, in the agent's words: `cli`, `exec`, `vscode`, `subagent` …
+    pub source: Option<String>,
+    /// Git commit.
+    pub git_sha: Option<String>,
+    /// Git branch.
+    pub git_branch: Option<String>,
+    /// Git origin.
+    pub git_origin: Option<String>,
+    /// Approval policy.
+    pub approval_policy: Option<String>,
+    /// Sandbox policy.
+    pub sandbox_policy: Option<String>,
+    /// Memory mode.
+    pub memory_mode: Option<String>,
+    /// The name or role of a sub-agent.
+    pub persona: Option<String>,
+    /// The session that spawned this one as a sub-agent.
+    pub parent_session: Option<String>,
+    /// The session that this one was forked from by copying: lineage only, nothing is shared.
+    pub forked_from: Option<String>,
+    /// The session whose prefix this one continues without containing it.
+    pub continues: Option<Continues>,
+    /// Tokens of the whole session, counted once.
+    pub usage: Option<Usage>,
+    /// When the first record was made.
+    pub created_at: Option<Timestamp>,
+    /// When the last record was made.
+    pub updated_at: Option<Timestamp>,
+}
+
+/// The part of another session that a delta-style fork stands on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Continues {
+    /// The session.
+    pub session: String,
+    /// The first ordinal that is *not* shared.
+    pub end_ordinal: u64,
+}
+
+/// Reads one file, record by record, in file order.
+pub trait SourceReader: Send {
+    /// Takes back a record that an earlier run placed. Called in placement order, before any new record.
+    fn known(&mut self, record: &KnownRecord<'_>);
+
+    /// Places one record.
+    ///
+    /// # Errors
+    /// [`Skip`] when the bytes are a JSON value but no record of this format.
+    fn record(&mut self, bytes: &[u8]) -> Result<Record, Skip>;
+
+    /// What is known of the thread so far, earlier runs included.
+    fn facts(&self) -> ThreadFacts;
+
+    /// The few facts that a later run needs beside the notes: small JSON.
+    fn state(&self) -> Vec<u8>;
+
+    /// The ordinal that a placed record's note carries, for formats that number their lines.
+    fn ordinal(&self, note: &[u8]) -> Option<u64> {
+        let _ = note;
+        None
+    }
+
+    /// The placed record that the file's own agent would continue from, when that is not the last placed one.
+    fn head(&self) -> Option<RecordNo> {
+        None
+    }
+}
+
+/// One agent's format.
+pub trait Codec: ViewCodec {
+    /// The agent's short name: `codex`, `claude-code`.
+    fn agent(&self) -> &'static str;
+
+    /// Whether the file is one of this agent's sessions, by its name and its first bytes (at most 64 KiB, decompressed).
+    fn detect(&self, path: &Path, head: &[u8]) -> bool;
+
+    /// Where the agent keeps its sessions below a home directory, most likely first.
+    fn homes(&self, home: &Path) -> Vec<PathBuf>;
+
+    /// Starts reading a file. `state` is what [`SourceReader::state`] gave at the end of an earlier run.
+    fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader>;
+}

@@ -1,0 +1,118 @@
+//! Finding session files, and reading them plain or compressed.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use super::report::ImportReport;
+
+/// How much of a file a codec sees to recognise it.
+const HEAD_BYTES: u64 = 64 << 10;
+/// How deep folders are searched; agents nest five levels.
+const MAX_LEVELS: usize = 16;
+const READ_BUFFER: usize = 256 << 10;
+
+/// A file that may be a session.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    pub(super) path: PathBuf,
+    /// The path as the store knows the file by.
+    pub(super) key: String,
+    pub(super) size: u64,
+    /// Nanoseconds since the epoch.
+    pub(super) mtime: i64,
+    /// Whether it was named by the caller rather than found in a folder.
+    pub(super) named: bool,
+}
+
+impl Found {
+    pub(super) fn stored_size(&self) -> i64 {
+        i64::try_from(self.size).unwrap_or(i64::MAX)
+    }
+
+    /// Whether the file's name holds this session's id.
+    pub(super) fn names(&self, session: &str) -> bool {
+        self.path.file_name().is_some_and(|name| name.to_string_lossy().contains(session))
+    }
+
+    pub(super) fn is_archived(&self) -> bool {
+        self.path.components().any(|part| part.as_os_str() == "archived_sessions")
+    }
+}
+
+/// The folders below a home directory in which known agents keep their sessions.
+pub fn scan(home: &Path) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = crate::codecs().iter().flat_map(|codec| codec.homes(home)).collect();
+    folders.retain(|folder| folder.is_dir());
+    folders.sort();
+    folders.dedup();
+    folders
+}
+
+/// Finds the files, oldest first, so that the order of the threads is that of their last use.
+pub(super) fn find(paths: &[PathBuf], report: &mut ImportReport) -> Vec<Found> {
+    let mut found = Vec::new();
+    for path in paths {
+        // Links on the way to what the caller named are the caller's; below that none is followed.
+        match path.canonicalize().and_then(|path| path.metadata().map(|meta| (path, meta))) {
+            Ok((path, meta)) if meta.is_dir() => walk(&path, MAX_LEVELS, &mut found, report),
+            Ok((path, meta)) if meta.is_file() => found.push(describe(path, &meta, true)),
+            Ok((path, _)) => fail(&path, "it is neither a file nor a folder", report),
+            Err(error) => fail(path, &error.to_string(), report),
+        }
+    }
+    found.sort_by(|a, b| (a.mtime, &a.path).cmp(&(b.mtime, &b.path)));
+    found.dedup_by(|a, b| a.path == b.path);
+    found
+}
+
+fn walk(folder: &Path, levels: usize, found: &mut Vec<Found>, report: &mut ImportReport) {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => return fail(folder, &error.to_string(), report),
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        match entry.metadata() {
+            Ok(meta) if meta.is_dir() && levels > 0 => walk(&path, levels - 1, found, report),
+            Ok(meta) if meta.is_file() && may_be_session(&path) => found.push(describe(path, &meta, false)),
+            Ok(_) => {}
+            Err(error) => fail(&path, &error.to_string(), report),
+        }
+    }
+}
+
+fn fail(path: &Path, reason: &str, report: &mut ImportReport) {
+    report.files.failed += 1;
+    report.problem(&path.display().to_string(), reason);
+}
+
+fn describe(path: PathBuf, meta: &std::fs::Metadata, named: bool) -> Found {
+    let key = path.to_str().map_or_else(|| format!("{path:?}"), str::to_owned);
+    let mtime = meta.mtime().saturating_mul(1_000_000_000).saturating_add(meta.mtime_nsec());
+    Found { path, key, size: meta.len(), mtime, named }
+}
+
+fn may_be_session(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.ends_with(".jsonl") || name.ends_with(".jsonl.zst") || (name.starts_with("rollout-") && name.ends_with(".json"))
+}
+
+/// The first bytes of a file, decompressed.
+pub(super) fn head(path: &Path) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    open(path)?.take(HEAD_BYTES).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// Opens a file for reading, decompressed.
+pub(super) fn open(path: &Path) -> io::Result<BufReader<Box<dyn Read>>> {
+    let file = File::open(path)?;
+    let plain: Box<dyn Read> = if path.extension().is_some_and(|ending| ending == "zst") {
+        Box::new(zstd::Decoder::new(file)?)
+    } else {
+        Box::new(file)
+    };
+    Ok(BufReader::with_capacity(READ_BUFFER, plain))
+}

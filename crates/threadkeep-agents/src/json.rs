@@ -1,0 +1,479 @@
+//! Reading JSON that other programs wrote: an odd type, a lone surrogate or a bad byte costs one value, not a record.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{
+    Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
+use serde_json::Value;
+use threadkeep::{Part, View};
+
+/// The longest word that is kept; ids, paths and titles are shorter.
+const MAX_WORD_BYTES: usize = 4096;
+/// How much of a text is kept to judge it and to show its first line.
+const MAX_HEAD_BYTES: usize = 2048;
+/// How much of an unreadable record is shown.
+const MAX_DAMAGED_BYTES: usize = 64 << 10;
+
+/// Reads a record; the flag says whether something in it had to be replaced to read it.
+pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, bool), serde_json::Error> {
+    let error = match serde_json::from_slice(bytes) {
+        Ok(value) => return Ok((value, false)),
+        Err(error) => error,
+    };
+    let repaired = repair(bytes);
+    if let Ok(value) = serde_json::from_str(&repaired) {
+        return Ok((value, true));
+    }
+    // A key that stands twice is an error to a struct; in a map the last one counts.
+    serde_json::from_str::<Value>(&repaired)
+        .and_then(serde_json::from_value)
+        .map(|value| (value, true))
+        .map_err(|_| error)
+}
+
+/// The same text with bad bytes and lone surrogate escapes replaced by U+FFFD.
+fn repair(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut out = String::with_capacity(text.len());
+    let mut rest = &*text;
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        out.push_str(before);
+        let length = match surrogate(escape) {
+            None => escape.chars().take(2).map(char::len_utf8).sum(),
+            Some(high) => {
+                let second = escape.get(6..).and_then(surrogate);
+                let paired = high < 0xdc00 && second.is_some_and(|low| low >= 0xdc00);
+                if !paired {
+                    out.push_str("\\ufffd");
+                    rest = escape.get(6..).unwrap_or_default();
+                    continue;
+                }
+                12
+            }
+        };
+        out.push_str(escape.get(..length).unwrap_or(escape));
+        rest = escape.get(length..).unwrap_or_default();
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The code unit, if `text` begins with the escape of a surrogate.
+fn surrogate(text: &str) -> Option<u32> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    let unit = u32::from_str_radix(digits, 16).ok()?;
+    (0xd800..=0xdfff).contains(&unit).then_some(unit)
+}
+
+/// A value that is read from whatever JSON is there.
+pub(crate) trait Loose: Default {
+    fn text(_text: &str) -> Self {
+        Self::default()
+    }
+
+    fn null() -> Self {
+        Self::default()
+    }
+
+    fn flag(_flag: bool) -> Self {
+        Self::default()
+    }
+
+    fn number(_number: u64) -> Self {
+        Self::default()
+    }
+
+    fn list<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Self::default())
+    }
+
+    fn map<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Self::default())
+    }
+}
+
+/// Drives [`Loose`].
+struct Anything<T>(PhantomData<T>);
+
+impl<'de, T: Loose> Visitor<'de> for Anything<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<T, E> {
+        Ok(T::text(text))
+    }
+
+    fn visit_unit<E>(self) -> Result<T, E> {
+        Ok(T::null())
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<T, E> {
+        Ok(T::flag(flag))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<T, E> {
+        Ok(T::number(number))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<T, E> {
+        Ok(u64::try_from(number).map_or_else(|_| T::default(), T::number))
+    }
+
+    fn visit_f64<E>(self, _number: f64) -> Result<T, E> {
+        Ok(T::default())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<T, A::Error> {
+        T::list(list)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        T::map(map)
+    }
+}
+
+macro_rules! loose {
+    ($($name:ident $(<$param:ident>)?),+) => {$(
+        impl<'de $(, $param: Default + DeserializeOwned)?> Deserialize<'de> for $name $(<$param>)? {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_any(Anything(PhantomData))
+            }
+        }
+    )+};
+}
+
+loose!(
+    Word,
+    Link,
+    Flag,
+    Number,
+    Present,
+    Said,
+    Object<T>,
+    Blocks<T>
+);
+
+/// A short string that is not blank.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Word(pub(crate) Option<String>);
+
+impl Loose for Word {
+    fn text(text: &str) -> Self {
+        // NUL can't be stored as text on every engine, so such a word is no word.
+        Self(
+            (!text.trim().is_empty() && text.len() <= MAX_WORD_BYTES && !text.contains('\0'))
+                .then(|| text.to_owned()),
+        )
+    }
+}
+
+impl Word {
+    pub(crate) fn as_deref(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+
+    pub(crate) fn is(&self, word: &str) -> bool {
+        self.as_deref() == Some(word)
+    }
+}
+
+/// A reference to another record.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// The key is not there, or holds no text.
+    #[default]
+    Absent,
+    /// It is there and says: nothing.
+    Null,
+    /// It names a record.
+    To(String),
+}
+
+impl Loose for Link {
+    fn text(text: &str) -> Self {
+        if text.is_empty() {
+            Self::Absent
+        } else {
+            Self::To(text.to_owned())
+        }
+    }
+
+    fn null() -> Self {
+        Self::Null
+    }
+}
+
+/// `true`, or anything else.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Flag(pub(crate) bool);
+
+impl Loose for Flag {
+    fn flag(flag: bool) -> Self {
+        Self(flag)
+    }
+}
+
+/// A whole number that is not negative.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Number(pub(crate) Option<u64>);
+
+impl Loose for Number {
+    fn number(number: u64) -> Self {
+        Self(Some(number))
+    }
+}
+
+impl Number {
+    pub(crate) fn or_zero(self) -> u64 {
+        self.0.unwrap_or_default()
+    }
+}
+
+/// Whether a key is there, whatever it holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Present(pub(crate) bool);
+
+impl Loose for Present {
+    fn text(_text: &str) -> Self {
+        Self(true)
+    }
+
+    fn null() -> Self {
+        Self(true)
+    }
+
+    fn flag(_flag: bool) -> Self {
+        Self(true)
+    }
+
+    fn number(_number: u64) -> Self {
+        Self(true)
+    }
+
+    fn list<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Self(true))
+    }
+
+    fn map<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Self(true))
+    }
+}
+
+/// The beginning of a text, enough to judge it and to show its first line.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Said {
+    /// The beginning, without leading space.
+    pub(crate) head: String,
+    /// The beginning of what follows the marker by which Codex's editors set off the request itself.
+    pub(crate) request: Option<String>,
+}
+
+/// What Codex's editor extensions put before the person's own words.
+const REQUEST_MARKER: &str = "## My request for Codex:";
+
+impl Loose for Said {
+    fn text(text: &str) -> Self {
+        let request = text
+            .split_once(REQUEST_MARKER)
+            .map(|(_, request)| head(request, MAX_HEAD_BYTES).to_owned());
+        Self {
+            head: head(text, MAX_HEAD_BYTES).to_owned(),
+            request,
+        }
+    }
+}
+
+/// The first bytes of a text without leading space, cut between characters.
+fn head(text: &str, max: usize) -> &str {
+    let text = text.trim_start();
+    text.get(..text.floor_char_boundary(max)).unwrap_or(text)
+}
+
+/// An object that is read as `T`, or nothing.
+#[derive(Debug, Clone)]
+pub(crate) struct Object<T>(pub(crate) Option<T>);
+
+impl<T> Default for Object<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T: DeserializeOwned> Loose for Object<T> {
+    fn map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(|value| Self(Some(value)))
+    }
+}
+
+/// The content of a message: plain words, or a list of blocks.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Blocks<T> {
+    /// Neither.
+    #[default]
+    None,
+    /// Words.
+    Text(Said),
+    /// Blocks; an element that is no object reads as `None`.
+    List(Vec<Object<T>>),
+}
+
+impl<T> Blocks<T> {
+    /// The blocks that are objects.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        let list: &[Object<T>] = if let Self::List(list) = self {
+            list
+        } else {
+            &[]
+        };
+        list.iter().filter_map(|block| block.0.as_ref())
+    }
+}
+
+impl<T: DeserializeOwned + Default> Loose for Blocks<T> {
+    fn text(text: &str) -> Self {
+        Self::Text(Said::text(text))
+    }
+
+    fn list<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        let mut blocks = Vec::new();
+        while let Some(block) = list.next_element()? {
+            blocks.push(block);
+        }
+        Ok(Self::List(blocks))
+    }
+
+    fn map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        Ok(Self::List(vec![Object::map(map)?]))
+    }
+}
+
+/// One line of at most `max` characters: runs of space and control characters become one space.
+pub(crate) fn one_line(text: &str, max: usize) -> String {
+    let mut out = String::new();
+    let mut length = 0;
+    for word in text
+        .split(|c: char| c.is_whitespace() || c.is_control())
+        .filter(|word| !word.is_empty())
+    {
+        if length > 0 {
+            if length + 1 >= max {
+                break;
+            }
+            out.push(' ');
+            length += 1;
+        }
+        for c in word.chars().take(max - length) {
+            out.push(c);
+            length += 1;
+        }
+        if length >= max {
+            break;
+        }
+    }
+    out
+}
+
+/// The view of bytes that could not be read.
+pub(crate) fn damaged(bytes: &[u8]) -> View {
+    let shown = bytes.get(..MAX_DAMAGED_BYTES).unwrap_or(bytes);
+    let mut text = String::from_utf8_lossy(shown).into_owned();
+    if shown.len() < bytes.len() {
+        text.push('…');
+    }
+    View {
+        damaged: true,
+        ..View::text(None, text)
+    }
+}
+
+/// A file that stands in the record as a `data:` URL, or is only named by an address.
+pub(crate) fn media_url(url: &str) -> Part {
+    let Some((head, data)) = url
+        .strip_prefix("data:")
+        .and_then(|data| data.split_once(','))
+    else {
+        return Part::Media {
+            media_type: "image".to_owned(),
+            bytes: 0,
+        };
+    };
+    let media_type = head
+        .split(';')
+        .next()
+        .filter(|kind| !kind.is_empty())
+        .unwrap_or("text/plain")
+        .to_owned();
+    let bytes = if head.ends_with(";base64") {
+        decoded_len(data)
+    } else {
+        data.len() as u64
+    };
+    Part::Media { media_type, bytes }
+}
+
+/// How many bytes a base64 text stands for.
+pub(crate) fn decoded_len(data: &str) -> u64 {
+    let digits = data.trim_end_matches(['=', '\n', '\r']).len() as u64;
+    digits * 3 / 4
+}
+
+/// Text of a JSON value: a string is itself, anything else its JSON.
+pub(crate) fn text_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+/// The text under a key, or an empty one.
+pub(crate) fn str_at<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The number under a key, or 0.
+pub(crate) fn u64_at(value: &Value, key: &str) -> u64 {
+    value.get(key).and_then(Value::as_u64).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{one_line, read, repair};
+
+    #[test]
+    fn lone_surrogates_are_replaced_and_pairs_are_kept() {
+        assert_eq!(
+            repair(br#"{"a":"\ud83d x \ud83d\ude00 \\ud83d \udc00"}"#),
+            r#"{"a":"\ufffd x \ud83d\ude00 \\ud83d \ufffd"}"#
+        );
+        let (value, repaired) = read::<serde_json::Value>(br#"{"a":"\ud83d"}"#).unwrap();
+        assert!(repaired);
+        assert_eq!(value["a"], "\u{fffd}");
+    }
+
+    #[test]
+    fn bad_bytes_are_replaced() {
+        let (value, repaired) = read::<serde_json::Value>(b"{\"a\":\"x\xffy\"}").unwrap();
+        assert!(repaired);
+        assert_eq!(value["a"], "x\u{fffd}y");
+    }
+
+    #[test]
+    fn a_line_is_cut_at_a_character() {
+        assert_eq!(one_line("  a\n\n b\0c ", 200), "a b c");
+        assert_eq!(one_line(&"é".repeat(300), 200).chars().count(), 200);
+        assert_eq!(one_line("abc de", 4), "abc");
+        assert_eq!(one_line("", 4), "");
+    }
+}

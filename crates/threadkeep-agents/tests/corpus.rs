@@ -1,0 +1,168 @@
+//! Real files of the agents, where they are at hand: they may not be part of the repository.
+
+#![cfg(test)]
+
+#[path = "reading/run.rs"]
+mod run;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use threadkeep_agents::codec::Codec;
+use threadkeep_agents::codecs;
+
+const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/samples");
+
+/// Every file of the corpus; empty where there is none.
+fn samples() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::from(SAMPLES)];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = std::fs::read_dir(&folder) else {
+            continue;
+        };
+        for entry in entries {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn codec_of(path: &Path, bytes: &[u8]) -> Option<Arc<dyn Codec>> {
+    let head = &bytes[..bytes.len().min(64 << 10)];
+    let mut found = codecs()
+        .into_iter()
+        .filter(|codec| codec.detect(path, head));
+    let first = found.next();
+    assert!(
+        found.next().is_none(),
+        "{}: more than one codec takes it",
+        path.display()
+    );
+    first
+}
+
+#[test]
+fn each_codec_takes_its_own_agents_files_only() {
+    for path in samples() {
+        let bytes = std::fs::read(&path).unwrap();
+        let Some(codec) = codec_of(&path, &bytes) else {
+            continue;
+        };
+        let folder = path
+            .strip_prefix(SAMPLES)
+            .unwrap()
+            .components()
+            .next()
+            .unwrap();
+        assert_eq!(folder.as_os_str(), codec.agent(), "{}", path.display());
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(
+            !name.contains("history") && !name.contains("index"),
+            "{name} is no session"
+        );
+    }
+}
+
+#[test]
+fn every_real_session_is_taken() {
+    for path in samples() {
+        let name = path.to_str().unwrap().to_owned();
+        let session =
+            name.ends_with(".jsonl") && !name.contains("history") && !name.contains("index");
+        let real = name.contains("/claude-code/real-") || name.contains("/mock-");
+        let ours = name.contains("/claude-code/") || name.contains("/codex/");
+        if session && real && ours {
+            let bytes = std::fs::read(&path).unwrap();
+            assert!(codec_of(&path, &bytes).is_some(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn segments_give_every_file_back() {
+    for path in samples() {
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(
+            run::joined(&run::segments(&bytes)),
+            bytes,
+            "{}",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn sessions_read_the_same_in_parts_and_keep_their_results() {
+    for path in samples() {
+        let bytes = std::fs::read(&path).unwrap();
+        let Some(codec) = codec_of(&path, &bytes) else {
+            continue;
+        };
+        let segments = run::segments(&bytes);
+        let whole = run::read(&codec, &path, &segments, None);
+        run::check_results(&codec, &whole, &segments, &path.display().to_string());
+        for (outcome, segment) in whole.outcomes.iter().zip(&segments) {
+            if let run::Outcome::Placed(_, record) = outcome {
+                let view = codec.view(&record.kind, segment.bytes());
+                assert_eq!(
+                    view.role,
+                    record.role,
+                    "{} line {}",
+                    path.display(),
+                    segment.line()
+                );
+            }
+        }
+        // Small files at every cut, large ones at some.
+        run::check_splits(&codec, &path, &segments, 1 + bytes.len() / 20_000);
+    }
+}
+
+/// How many branches a file's places make.
+fn branches(name: &str) -> Option<usize> {
+    let path = Path::new(SAMPLES).join(name);
+    let bytes = std::fs::read(&path).ok()?;
+    let codec = codec_of(&path, &bytes).unwrap();
+    let run = run::read(&codec, &path, &run::segments(&bytes), None);
+    Some(run.branches())
+}
+
+#[test]
+fn parent_links_of_real_sessions_make_no_branches() {
+    // 49 records of the first file have two children, each time a progress line beside a tool result, and one prompt's
+    // parent is missing; nobody went back in it. Neither did anybody in the others, whatever their links say.
+    let linear = [
+        "claude-code/real-2.1.29-image-user.jsonl",
+        "claude-code/real-2.1.14-two-compactions.jsonl",
+        "claude-code/real-2.1.12-two-session-ids.jsonl",
+        "claude-code/real-2.1.7+2.1.12-glued-line.jsonl",
+        "claude-code/real-2.1.17-cjk-emoji.jsonl",
+        "claude-code/real-2.1.19-agent-progress.jsonl",
+        "claude-code/real-2.1.41-agent-progress.jsonl",
+    ];
+    for name in linear {
+        let Some(branches) = branches(name) else {
+            continue;
+        };
+        assert_eq!(branches, 1, "{name}");
+    }
+}
+
+#[test]
+fn a_rewind_and_an_inline_sub_agent_are_branches() {
+    if let Some(branches) = branches("claude-code/fixture-forked.jsonl") {
+        assert_eq!(branches, 2);
+    }
+    let inline =
+        "claude-code/mock-1.0.44-subagent/-tmp-ag-proj/356b62f1-9d80-4d47-b96b-1bfb9050f302.jsonl";
+    if let Some(branches) = branches(inline) {
+        assert_eq!(branches, 2);
+    }
+}
