@@ -44,6 +44,10 @@ impl Codec for Codex {
         NAME
     }
 
+    fn unsupported(&self, path: &Path, head: &[u8]) -> Option<Skip> {
+        unsupported(path, head)
+    }
+
     fn detect(&self, path: &Path, head: &[u8]) -> bool {
         let named = thread_id(path).is_some();
         for segment in Segments::new(head).map_while(Result::ok) {
@@ -112,7 +116,7 @@ pub fn session_names(index: &[u8]) -> BTreeMap<String, String> {
 ///
 /// The TypeScript program wrote one document over many lines (`rollout-<date>-<uuid>.json`). As lines of JSON it would
 /// be nothing but damage, so ask this before splitting a file.
-pub fn unsupported(path: &Path, head: &[u8]) -> Option<Skip> {
+fn unsupported(path: &Path, head: &[u8]) -> Option<Skip> {
     let is_document = path.extension().is_some_and(|ending| ending == "json");
     thread_id(path).filter(|_| is_document)?;
     let text = String::from_utf8_lossy(head);

@@ -192,6 +192,9 @@ impl<'a> Importer<'a> {
     fn recognise(&self, file: &Found) -> Result<Option<(Vec<u8>, Arc<dyn Codec>)>, String> {
         let head = files::head(&file.path).map_err(|error| error.to_string())?;
         let codec = self.codecs.iter().find(|codec| codec.detect(&file.path, &head));
+        if let Some(skip) = self.codecs.iter().find_map(|codec| codec.unsupported(&file.path, &head)) {
+            return Err(skip.reason);
+        }
         match codec {
             Some(codec) => Ok(Some((head, Arc::clone(codec)))),
             None if file.named => Err("no known agent's session file".to_owned()),

@@ -320,10 +320,9 @@ impl LiveThread {
 
     /// Sends an append without waiting for it.
     async fn enqueue(&self, state: &mut State, request: Arc<Append>) -> Result<Appended> {
-        self.collect(state, false).await?;
-        self.retry_unsaved(state).await?;
-        while state.queue.iter().map(|queued| queued.bytes).sum::<usize>() > QUEUE_BYTES {
-            self.collect_one(state).await?;
+        if let Err(error) = self.make_room(state).await {
+            keep(state, request, &error);
+            return Err(error);
         }
         let before = state.queue.back().and_then(|queued| queued.request.last_id());
         let request = Arc::new(Append { requires: before, ..Arc::unwrap_or_clone(request) });
@@ -334,12 +333,23 @@ impl LiveThread {
     }
 
     async fn settle_and_send(&self, state: &mut State, request: Arc<Append>, sync: Sync) -> Result<Appended> {
-        self.settle(state).await?;
-        let outcome = self.judge(&request, self.send(&request, sync).await).await;
-        if outcome.as_ref().is_err_and(Error::is_retryable) {
-            state.unsaved.push_back(request);
+        let outcome = match self.settle(state).await {
+            Ok(()) => self.judge(&request, self.send(&request, sync).await).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &outcome {
+            keep(state, request, error);
         }
         outcome
+    }
+
+    /// Waits until the queue is within its bound, and stores what must come before anything new.
+    async fn make_room(&self, state: &mut State) -> Result<()> {
+        self.collect(state, false).await?;
+        while state.queue.iter().map(|queued| queued.bytes).sum::<usize>() > QUEUE_BYTES {
+            self.collect_one(state).await?;
+        }
+        self.retry_unsaved(state).await
     }
 
     fn send(&self, request: &Arc<Append>, sync: Sync) -> Pending<Appended> {
@@ -416,9 +426,7 @@ impl LiveThread {
                 Ok(())
             }
             Err(error) => {
-                if error.is_retryable() || matches!(error, Error::ClaimLost { .. }) {
-                    state.unsaved.push_back(request);
-                }
+                keep(state, request, &error);
                 if error.is_retryable() { Ok(()) } else { Err(error) }
             }
         }
@@ -484,6 +492,13 @@ async fn take_claim(inner: &Arc<Inner>, id: &ThreadId) -> Result<i64> {
         }
     }
     Err(Error::Busy { detail: format!("others took and gave up the claim on {id} {CLAIM_ATTEMPTS} times") })
+}
+
+/// Keeps an append that failed for a reason that may pass, or that a handle without its claim has to give back.
+fn keep(state: &mut State, request: Arc<Append>, error: &Error) {
+    if error.is_retryable() || matches!(error, Error::ClaimLost { .. }) {
+        state.unsaved.push_back(request);
+    }
 }
 
 /// Groups the new items of a batch into runs that continue one another.

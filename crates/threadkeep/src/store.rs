@@ -443,17 +443,17 @@ impl Threads {
         }
         self.refuse_live(thread).await?;
         let mut purged = Purged::default();
-        let mut next = Some(thread.clone());
-        while let Some(target) = next.take() {
+        let mut targets = vec![thread.clone()];
+        while let Some(target) = targets.pop() {
             let id = target.clone();
-            let behind = self.inner.db.read(move |tx| purge::stub_behind(tx, &id)).await?;
+            let behind = self.inner.db.read(move |tx| purge::stubs_behind(tx, &id)).await?;
             let (items, shared) = self.purge_one(&target).await?;
             purged.items += items;
             if target == *thread {
                 purged.shared = shared;
                 purged.stub = shared > 0;
             }
-            next = behind;
+            targets.extend(behind);
         }
         Ok(purged)
     }

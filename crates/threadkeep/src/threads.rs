@@ -324,10 +324,19 @@ fn read_id(row: &Row<'_>) -> Result<ThreadId> {
     row.parse(0, ThreadId::new(row.text(0)?).ok(), "a thread id")
 }
 
-/// Reads the columns of `thread_columns!`.
+/// Reads the columns of `thread_columns!`. Damage names the thread.
 pub(crate) fn read_thread(row: &Row<'_>) -> Result<Thread> {
+    let id = read_id(row)?;
+    let place = format!("thread {id}");
+    read_named(row, id).map_err(|error| match error {
+        Error::Corrupt { place: column, detail } => Error::corrupt(place, format!("{column}: {detail}")),
+        other => other,
+    })
+}
+
+fn read_named(row: &Row<'_>, id: ThreadId) -> Result<Thread> {
     Ok(Thread {
-        id: read_id(row)?,
+        id,
         workspace: row.parse(1, WorkspaceId::from_slice(row.blob(1)?), "16 bytes of an id")?,
         workspace_name: row.text(2)?.to_owned(),
         shelf: row.parse(3, Shelf::from_int(row.int(3)?), "a shelf")?,

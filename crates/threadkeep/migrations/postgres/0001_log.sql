@@ -193,7 +193,7 @@ FOR EACH ROW EXECUTE FUNCTION items_keep_their_place();
 
 CREATE FUNCTION branches_keep_items() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-  IF EXISTS (SELECT 1 FROM items WHERE key BETWEEN OLD.key << 32 AND OLD.key << 32 | 4294967295) THEN
+  IF EXISTS (SELECT 1 FROM items WHERE key BETWEEN OLD.key << 32 AND (OLD.key << 32) + 4294967295) THEN
     RAISE EXCEPTION USING ERRCODE = 'integrity_constraint_violation', MESSAGE = 'a branch with items stays';
   END IF;
   RETURN OLD;

@@ -17,6 +17,8 @@ use crate::error::{Error, Result};
 
 /// The database's name inside a store's folder.
 pub(crate) const DATABASE: &str = "threadkeep.db";
+/// The lock under which stores are created and migrated.
+const OPEN_LOCK: &str = "open.lock";
 const HEADER_BYTES: usize = 100;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
@@ -57,7 +59,7 @@ pub(crate) fn open(location: &Location) -> Result<Opened> {
     }
     create_folder(folder)?;
     let database = folder.join(DATABASE);
-    if inspect(&database)? == Header::Ours {
+    if inspect_settled(folder, &database, location.busy_bound)? == Header::Ours {
         let connection = connect(&database)?;
         if migrations::state(&connection, location.migrations)? == State::Current {
             return finish(location, connection, &database);
@@ -90,7 +92,7 @@ fn open_memory(location: &Location) -> Result<Opened> {
 
 fn open_read_only(location: &Location, folder: &Path) -> Result<Opened> {
     let database = folder.join(DATABASE);
-    if inspect(&database)? != Header::Ours {
+    if inspect_settled(folder, &database, location.busy_bound)? != Header::Ours {
         return Err(Error::not_found("store", folder.display()));
     }
     let connection = connect_again(location, true)?;
@@ -217,14 +219,26 @@ enum Header {
     Ours,
 }
 
+/// Looks at the file. Where another process may be creating it at this moment, a refusal counts under the lock only.
+fn inspect_settled(folder: &Path, database: &Path, bound: Duration) -> Result<Header> {
+    match inspect(database) {
+        Err(seen) if folder.join(OPEN_LOCK).exists() => match lock_opening(folder, bound) {
+            Ok(_lock) => inspect(database),
+            Err(Error::Busy { detail }) => Err(Error::Busy { detail }),
+            Err(_) => Err(seen),
+        },
+        seen => seen,
+    }
+}
+
 /// Reads the first bytes of the file, and nothing else of a file that is not ours.
 fn inspect(database: &Path) -> Result<Header> {
     let foreign = |detail: &str| Error::ForeignStore { path: database.display().to_string(), detail: detail.to_owned() };
     match std::fs::symlink_metadata(database) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Header::Empty),
+        Err(error) if error.kind() == ErrorKind::NotFound => return empty(database),
         Err(error) => return Err(Error::io("look at", database, &error)),
         Ok(meta) if !meta.is_file() => return Err(foreign("it is a link or a folder, not a file")),
-        Ok(meta) if meta.len() == 0 => return Ok(Header::Empty),
+        Ok(meta) if meta.len() == 0 => return empty(database),
         Ok(_) => {}
     }
     let mut header = Vec::with_capacity(HEADER_BYTES);
@@ -246,10 +260,22 @@ fn inspect(database: &Path) -> Result<Header> {
     }
 }
 
+/// A file that is not there, or empty. The engine would throw a log away that belongs to it, and with it what was written.
+fn empty(database: &Path) -> Result<Header> {
+    if has_log(database) {
+        let detail = "it is empty or missing, and its log is not; restore a backup of it";
+        return Err(Error::corrupt(database.display().to_string(), detail));
+    }
+    Ok(Header::Empty)
+}
+
+fn has_log(database: &Path) -> bool {
+    std::fs::metadata(database.with_file_name(format!("{DATABASE}-wal"))).is_ok_and(|meta| meta.len() > 0)
+}
+
 /// Finds a file that was cut: without a log that could complete it, it must be as long as its header says.
 fn check_length(database: &Path, header: &[u8]) -> Result<()> {
-    let log = database.with_file_name(format!("{DATABASE}-wal"));
-    if std::fs::metadata(log).is_ok_and(|meta| meta.len() > 0) {
+    if has_log(database) {
         return Ok(());
     }
     let page = header.get(16..18).and_then(|bytes| bytes.try_into().ok()).map_or(0, u16::from_be_bytes);
@@ -308,7 +334,7 @@ pub(crate) fn open_private(path: &Path) -> Result<File> {
 
 /// Takes the lock under which stores are created and migrated.
 fn lock_opening(folder: &Path, bound: Duration) -> Result<File> {
-    let path = folder.join("open.lock");
+    let path = folder.join(OPEN_LOCK);
     let file = open_private(&path)?;
     // Creating a store takes milliseconds and the wait is rare, so a short sleep is fair enough here.
     let step = Duration::from_millis(5);
@@ -405,6 +431,10 @@ pub(crate) fn engine_error(error: rusqlite::Error) -> Error {
         ErrorCode::DiskFull => Error::StorageFull { detail },
         ErrorCode::ReadOnly | ErrorCode::PermissionDenied => Error::ReadOnly { detail },
         ErrorCode::DatabaseCorrupt => Error::corrupt("the database", detail),
+        // A page that the file should have and has not: it was cut.
+        ErrorCode::SystemIoFailure if failure.extended_code == rusqlite::ffi::SQLITE_IOERR_SHORT_READ => {
+            Error::corrupt("the database", detail)
+        }
         ErrorCode::NotADatabase => Error::ForeignStore { path: DATABASE.to_owned(), detail },
         ErrorCode::TooBig => Error::invalid("content", detail),
         ErrorCode::SystemIoFailure | ErrorCode::CannotOpen => {

@@ -91,11 +91,11 @@ impl Driver for SqliteDriver {
 impl Drop for SqliteDriver {
     /// Waits until everything that was queued is done and the files are closed.
     fn drop(&mut self) {
-        self.jobs = None;
         if let Some(readers) = self.readers.take() {
             readers.close();
         }
         // Last, so that the connection that can tidy up the log is the last one to close.
+        self.jobs = None;
         if let Some(writer) = self.writer.take() {
             join(writer);
         }

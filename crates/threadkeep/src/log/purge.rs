@@ -23,8 +23,10 @@ statements! {
     DROP_HEAD = "UPDATE threads SET head = NULL, head_hash = NULL, head_is_tip = 0, epoch = epoch + 1 WHERE id = ?1 AND head IS NOT NULL";
     COUNT_ITEM = "UPDATE threads SET items = items - ?2, branches = branches - ?3 WHERE id = ?1";
     REMAINING = "SELECT count(*) FROM branches WHERE thread = ?1";
-    FORK_ORIGIN = "SELECT b.thread FROM threads t JOIN branches b ON b.key = t.fork_item >> 32 WHERE t.id = ?1";
-    STUB_SHELF = "SELECT shelf FROM threads WHERE id = ?1";
+    STUBS_BEHIND = "SELECT s.id FROM threads s JOIN branches behind ON behind.thread = s.id
+        WHERE s.shelf = 3 AND s.id <> ?1 AND (behind.key = (SELECT fork_item >> 32 FROM threads WHERE id = ?1)
+          OR behind.key IN (SELECT parent >> 32 FROM branches WHERE thread = ?1 AND parent IS NOT NULL))
+        GROUP BY s.id ORDER BY s.id";
     STRIP = "UPDATE threads SET shelf = 3, status = 'completed', fork_item = NULL, policy = '\"all\"', title = NULL, preview = NULL,
         agent = NULL, source = NULL, provider = NULL, model = NULL, cwd = NULL, working_path = NULL, rollout_path = NULL,
         git_sha = NULL, git_branch = NULL, git_origin = NULL, cli_version = NULL, sandbox_policy = NULL,
@@ -101,12 +103,11 @@ pub(crate) fn step(tx: &mut dyn Tx, thread: &ThreadId, now: Timestamp) -> Result
     Ok(Step::Done { shared })
 }
 
-/// The stub that this thread was forked from, if it may have become unreached by the purge.
-pub(crate) fn stub_behind(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Option<ThreadId>> {
-    let origin = query_one(tx, FORK_ORIGIN, &[thread.as_str().into()], |row| row.parse(0, ThreadId::new(row.text(0)?).ok(), "a thread id"))?;
-    let Some(origin) = origin else { return Ok(None) };
-    let shelf = query_one(tx, STUB_SHELF, &[origin.as_str().into()], |row| row.int(0))?;
-    Ok((shelf == Some(3)).then_some(origin))
+/// The stubs that this thread continues: once it is gone, nothing may reach them any more.
+pub(crate) fn stubs_behind(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Vec<ThreadId>> {
+    query_all(tx, STUBS_BEHIND, &[thread.as_str().into()], |row| {
+        row.parse(0, ThreadId::new(row.text(0)?).ok(), "a thread id")
+    })
 }
 
 fn delete_items(tx: &mut dyn Tx, thread: &ThreadId, keys: &[ItemKey]) -> Result<Step> {

@@ -1,0 +1,299 @@
+//! A PostgreSQL of our own, for as long as a test holds it.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use postgres::{Client, NoTls};
+
+const OLDEST: u32 = 15;
+const NAME: &str = "threadkeep";
+/// No TCP, nothing worth keeping, and small enough for any machine.
+const SETTINGS: &str = "
+listen_addresses = ''
+fsync = off
+synchronous_commit = off
+full_page_writes = off
+max_connections = 20
+shared_buffers = 16MB
+";
+
+/// A running server. The tests that run at the same time share one.
+#[derive(Debug)]
+pub(crate) struct Server {
+    folder: PathBuf,
+    janitor: Child,
+}
+
+/// The server, started if no test holds it; `None` when there is no PostgreSQL here, which has then been said.
+///
+/// # Panics
+///
+/// Where the tests must not be skipped: when `CI` is set.
+pub(crate) fn server() -> Option<Arc<Server>> {
+    static RUNNING: Mutex<Weak<Server>> = Mutex::new(Weak::new());
+    let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(server) = running.upgrade() {
+        return Some(server);
+    }
+    match find_programs().and_then(|programs| Ok((programs, Account::find()?))) {
+        Ok((programs, account)) => {
+            let server = Arc::new(Server::start(&programs, &account));
+            *running = Arc::downgrade(&server);
+            Some(server)
+        }
+        Err(reason) => {
+            assert!(
+                std::env::var_os("CI").is_none(),
+                "in CI nothing is skipped: {reason}"
+            );
+            // Not by a macro: the harness would keep it for itself.
+            writeln!(std::io::stderr(), "SKIP: {reason}").unwrap();
+            None
+        }
+    }
+}
+
+impl Server {
+    fn start(programs: &Path, account: &Account) -> Self {
+        let folder = account.make_folder();
+        // It waits for the end of its input, which comes when this process ends, in whatever way.
+        let script = r#"read -r _; "$1" -D "$2/data" -m immediate -w stop; rm -rf "$2""#;
+        let mut janitor = account.command(Path::new("sh"));
+        janitor
+            .args(["-c", script, "janitor"])
+            .arg(programs.join("pg_ctl"))
+            .arg(&folder);
+        janitor
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0);
+        let server = Self {
+            janitor: janitor.spawn().unwrap(),
+            folder,
+        };
+        server.fill(programs, account);
+        server
+    }
+
+    fn fill(&self, programs: &Path, account: &Account) {
+        let data = self.folder.join("data");
+        let mut initdb = account.command(&programs.join("initdb"));
+        initdb.args("--auth=trust --encoding=UTF8 --locale=C --no-sync".split(' '));
+        initdb.args(["--username", NAME, "-D"]);
+        let made = initdb.arg(&data).output().unwrap();
+        assert!(
+            made.status.success(),
+            "initdb: {}",
+            String::from_utf8_lossy(&made.stderr)
+        );
+        let mut settings = OpenOptions::new()
+            .append(true)
+            .open(data.join("postgresql.conf"))
+            .unwrap();
+        writeln!(
+            settings,
+            "{SETTINGS}unix_socket_directories = '{}'",
+            self.folder.display()
+        )
+        .unwrap();
+        let log = self.folder.join("log");
+        let mut start = account.command(&programs.join("pg_ctl"));
+        start.arg("-D").arg(&data).arg("-l").arg(&log);
+        start.args(["-w", "-t", "120", "start"]);
+        start.stdin(Stdio::null()).stdout(Stdio::null());
+        let started = start.stderr(Stdio::null()).status().unwrap();
+        assert!(
+            started.success(),
+            "PostgreSQL does not start: {}",
+            std::fs::read_to_string(&log).unwrap_or_default()
+        );
+    }
+
+    /// A schema of its own, made by the migrations in one transaction.
+    pub(crate) fn schema(self: &Arc<Self>) -> Schema {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("store_{}", NUMBER.fetch_add(1, Ordering::SeqCst));
+        let schema = Schema {
+            server: Arc::clone(self),
+            name,
+        };
+        let mut client = schema.connect();
+        client
+            .batch_execute(&format!("CREATE SCHEMA {}", schema.name))
+            .unwrap();
+        let mut tx = client.transaction().unwrap();
+        for (file, text) in migrations("postgres") {
+            tx.batch_execute(&text)
+                .unwrap_or_else(|error| panic!("{file}: {}", said(&error)));
+        }
+        tx.commit().unwrap();
+        schema
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.janitor.stdin.take());
+        if let Err(error) = self.janitor.wait() {
+            eprintln!(
+                "the server in {} may still run: {error}",
+                self.folder.display()
+            );
+        }
+    }
+}
+
+/// A migrated schema on a running server.
+#[derive(Debug)]
+pub(crate) struct Schema {
+    server: Arc<Server>,
+    name: String,
+}
+
+impl Schema {
+    pub(crate) fn connect(&self) -> Client {
+        let mut config = postgres::Config::new();
+        config
+            .host_path(&self.server.folder)
+            .user(NAME)
+            .dbname("postgres");
+        config.options(&format!("-c search_path={}", self.name));
+        config.connect(NoTls).unwrap()
+    }
+}
+
+/// The migrations of an engine in order, by file name.
+pub(crate) fn migrations(engine: &str) -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("migrations")
+        .join(engine);
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    assert!(!paths.is_empty(), "no migration for {engine}");
+    paths
+        .into_iter()
+        .map(|path| {
+            (
+                path.display().to_string(),
+                std::fs::read_to_string(&path).unwrap(),
+            )
+        })
+        .collect()
+}
+
+/// What the server says of an error; the client's own words alone are "db error".
+pub(crate) fn said(error: &postgres::Error) -> String {
+    error.as_db_error().map_or_else(
+        || error.to_string(),
+        |refusal| format!("{} ({})", refusal.message(), refusal.code().code()),
+    )
+}
+
+/// The folder of the oldest `initdb` and `pg_ctl` that serve: the statements must work there too.
+fn find_programs() -> Result<PathBuf, String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    for (parent, prefix) in [
+        ("/usr/lib/postgresql", ""),
+        ("/usr", "pgsql-"),
+        ("/opt/homebrew/opt", "postgresql"),
+    ] {
+        let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+        let versions =
+            entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix));
+        folders.extend(versions.map(|entry| entry.path().join("bin")));
+    }
+    let complete =
+        |folder: &PathBuf| folder.join("initdb").is_file() && folder.join("pg_ctl").is_file();
+    let found = folders
+        .into_iter()
+        .filter(complete)
+        .filter_map(|folder| Some((version_of(&folder)?, folder)));
+    let best = found
+        .filter(|(version, _)| *version >= OLDEST)
+        .min_by_key(|(version, _)| *version);
+    best.map(|(_, folder)| folder).ok_or_else(|| {
+        format!(
+            "no server programs of PostgreSQL {OLDEST} or newer; `./scripts/test` installs them"
+        )
+    })
+}
+
+fn version_of(programs: &Path) -> Option<u32> {
+    let said = Command::new(programs.join("pg_ctl"))
+        .arg("--version")
+        .output()
+        .ok()?
+        .stdout;
+    let version = String::from_utf8(said)
+        .ok()?
+        .split_whitespace()
+        .nth(2)?
+        .to_owned();
+    version
+        .split(|c: char| !c.is_ascii_digit())
+        .next()?
+        .parse()
+        .ok()
+}
+
+/// Who runs the server: PostgreSQL refuses to be run by root.
+#[derive(Debug, Clone, Copy)]
+struct Account {
+    other: Option<(u32, u32)>,
+}
+
+impl Account {
+    fn find() -> Result<Self, String> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(Self { other: None });
+        }
+        let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let ids = |name: &str| {
+            let line = users
+                .lines()
+                .find(|line| line.split(':').next() == Some(name))?;
+            let mut fields = line.split(':').skip(2);
+            Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+        };
+        let other = ids("postgres").or_else(|| ids("nobody"));
+        other
+            .map(|ids| Self { other: Some(ids) })
+            .ok_or_else(|| "root has no other user to run PostgreSQL as".to_owned())
+    }
+
+    fn command(self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        // The settings of the caller's own server are none of ours.
+        let inherited = std::env::vars_os().map(|(name, _)| name);
+        for name in inherited.filter(|name| name.to_string_lossy().starts_with("PG")) {
+            command.env_remove(name);
+        }
+        command.env("LC_ALL", "C").current_dir("/");
+        if let Some((user, group)) = self.other {
+            command.uid(user).gid(group);
+        }
+        command
+    }
+
+    /// A folder that this account owns and can reach, with a name short enough for a socket in it.
+    fn make_folder(self) -> PathBuf {
+        let folder = tempfile::Builder::new()
+            .prefix("threadkeep-pg-")
+            .tempdir_in("/tmp")
+            .unwrap();
+        if let Some((user, group)) = self.other {
+            std::os::unix::fs::chown(folder.path(), Some(user), Some(group)).unwrap();
+        }
+        folder.keep()
+    }
+}

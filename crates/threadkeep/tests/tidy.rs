@@ -1,0 +1,14 @@
+//! What holds for the whole repository and no compiler checks: direction, migrations, sizes, names, documents, licences.
+
+#![cfg(test)]
+
+#[path = "tidy/direction.rs"]
+mod direction;
+#[path = "tidy/licences.rs"]
+mod licences;
+#[path = "tidy/migrations.rs"]
+mod migrations;
+#[path = "tidy/repository.rs"]
+mod repository;
+#[path = "tidy/texts.rs"]
+mod texts;

@@ -1,0 +1,246 @@
+//! Who may use whom.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::repository::{assert_none, files, packages, text};
+
+/// Each crate of ours, and those of ours that it may use. A fifth one needs a reason that a module can't meet.
+const CRATES: [(&str, &[&str]); 4] = [
+    ("threadkeep", &[]),
+    ("threadkeep-agents", &["threadkeep"]),
+    ("threadkeep-bench", &["threadkeep", "threadkeep-agents"]),
+    ("threadkeep-cli", &["threadkeep", "threadkeep-agents"]),
+];
+
+/// What only some crates may bring in: terminals and servers stay out of the library, SQL stays in it.
+const KEPT_OUT: [(&str, &[&str]); 3] = [
+    (
+        "threadkeep",
+        &[
+            "clap",
+            "axum",
+            "tokio",
+            "postgres",
+            "anstream",
+            "indicatif",
+            "etcetera",
+        ],
+    ),
+    (
+        "threadkeep-agents",
+        &[
+            "clap",
+            "axum",
+            "tokio",
+            "postgres",
+            "anstream",
+            "indicatif",
+            "etcetera",
+            "rusqlite",
+        ],
+    ),
+    ("threadkeep-cli", &["rusqlite", "postgres"]),
+];
+
+/// The library's modules from the ground up. A module may use its own layer and those below it.
+const LAYERS: [&[&str]; 5] = [
+    &[
+        "time", "error", "id", "host", "item", "view", "thread", "turn", "branch", "chain",
+        "content", "cursor",
+    ],
+    &["db"],
+    &[
+        "log",
+        "claims",
+        "sources",
+        "stats",
+        "thread_list",
+        "threads",
+        "turns",
+        "workspaces",
+        "writers",
+    ],
+    &["store", "live", "thread_store"],
+    &["blocking", "conformance"],
+];
+
+/// The holder of a claim is told by errors and by threads.
+const EXCEPTIONS: [(&str, &str); 2] = [("error", "claims::Holder"), ("thread", "claims::Holder")];
+
+const LIBRARY: &str = "crates/threadkeep/src";
+
+#[test]
+fn crates_depend_in_one_direction() {
+    let mut wrong = Vec::new();
+    for package in packages()
+        .iter()
+        .filter(|package| package["source"].is_null())
+    {
+        let name = package["name"].as_str().unwrap();
+        let Some((_, allowed)) = CRATES.iter().find(|(known, _)| *known == name) else {
+            wrong.push(format!("{name} is a crate that has no place yet"));
+            continue;
+        };
+        let kept_out = KEPT_OUT
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map_or(&[][..], |(_, kept_out)| kept_out);
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let used = dependency["name"].as_str().unwrap();
+            // The tests of a crate use the crate itself, with all its features.
+            let is_ours = !dependency["path"].is_null() && used != name;
+            let is_shipped = dependency["kind"].is_null();
+            if (is_ours && !allowed.contains(&used)) || (is_shipped && kept_out.contains(&used)) {
+                wrong.push(format!("{name} may not use {used}"));
+            }
+        }
+    }
+    assert_none(wrong, "the direction is cli → agents → threadkeep");
+}
+
+#[test]
+fn modules_use_what_is_below_them() {
+    let exported = exports(&text(&format!("{LIBRARY}/lib.rs")).unwrap());
+    let mut wrong = Vec::new();
+    for file in files(LIBRARY)
+        .into_iter()
+        .filter(|file| !file.ends_with("/lib.rs"))
+    {
+        let module = module_of(&file);
+        let Some(layer) = layer_of(&module) else {
+            wrong.push(format!(
+                "{file}: say in LAYERS where the module `{module}` belongs"
+            ));
+            continue;
+        };
+        for used in used_paths(&without_comments(&text(&file).unwrap())) {
+            let first = used.split("::").next().unwrap_or_default();
+            let target = exported.get(first).map_or(first, String::as_str);
+            let is_listed = file.ends_with("/db.rs") && used.ends_with("::ALL");
+            let is_exempt = is_listed || EXCEPTIONS.contains(&(module.as_str(), used.as_str()));
+            if layer_of(target).is_some_and(|other| other > layer) && !is_exempt {
+                wrong.push(format!("{file} uses crate::{used}"));
+            }
+        }
+    }
+    assert_none(wrong, "modules use their own layer and those below");
+}
+
+/// A list of statements that is not in the list of lists is prepared by no test.
+#[test]
+fn every_list_of_statements_is_known() {
+    let known = text(&format!("{LIBRARY}/db.rs")).unwrap();
+    let forgotten = files(LIBRARY).into_iter().filter(|file| {
+        let path = file
+            .trim_start_matches(LIBRARY)
+            .trim_matches('/')
+            .trim_end_matches(".rs")
+            .replace('/', "::");
+        let declares = text(file)
+            .unwrap()
+            .lines()
+            .any(|line| line.starts_with("statements! {"));
+        declares && !known.contains(&format!("crate::{path}::ALL"))
+    });
+    assert_none(
+        forgotten,
+        "`all_statements` does not name the lists of these",
+    );
+}
+
+#[test]
+fn scanning_finds_what_is_used() {
+    let code = "use crate::{id::ThreadId, log};\nuse crate::db::{Tx, Row};\nlet x = crate::Store::open(); $crate::ignored; // crate::commented";
+    let found = used_paths(&without_comments(code));
+    assert_eq!(found, ["id::ThreadId", "log", "db", "Store::open"]);
+    let exported =
+        exports("pub use log::purge::Purged;\npub use store::{\n    Store, Threads,\n};\n");
+    assert_eq!(exported.get("Purged").map(String::as_str), Some("log"));
+    assert_eq!(exported.get("Threads").map(String::as_str), Some("store"));
+}
+
+fn layer_of(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&module))
+}
+
+fn module_of(file: &str) -> String {
+    let inside = file.trim_start_matches(LIBRARY).trim_start_matches('/');
+    inside
+        .split(['/', '.'])
+        .next()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn without_comments(code: &str) -> String {
+    code.lines()
+        .map(|line| line.split("//").next().unwrap_or_default())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// The paths that follow `crate::`, without it.
+fn used_paths(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("crate::") {
+        let before = code[..at].chars().next_back();
+        if before.is_some_and(|c| c == '$' || c == '_' || c.is_alphanumeric()) {
+            continue;
+        }
+        let rest = &code[at + "crate::".len()..];
+        match rest.strip_prefix('{') {
+            None => found.push(path_at(rest)),
+            Some(group) => found.extend(parts_of(group).into_iter().map(path_at)),
+        }
+    }
+    found
+}
+
+fn path_at(code: &str) -> String {
+    let end = code
+        .find(|c: char| c != ':' && c != '_' && !c.is_alphanumeric())
+        .unwrap_or(code.len());
+    code[..end].trim_end_matches(':').to_owned()
+}
+
+/// The parts of a group in braces, up to its end, whose opening brace is already behind.
+fn parts_of(group: &str) -> Vec<&str> {
+    let (mut depth, mut start, mut parts) = (0, 0, Vec::new());
+    for (at, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth > 0 => depth -= 1,
+            ',' if depth > 0 => {}
+            '}' | ',' => {
+                parts.push(group[start..at].trim());
+                start = at + 1;
+                if c == '}' {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    parts.into_iter().filter(|part| !part.is_empty()).collect()
+}
+
+/// The names that the library shows at its root, with the modules they come from.
+fn exports(lib: &str) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for statement in lib.split("pub use ").skip(1) {
+        let statement = statement.split(';').next().unwrap_or_default();
+        let module = statement.split("::").next().unwrap_or_default();
+        let names = statement.rsplit("::").next().unwrap_or_default();
+        let names: BTreeSet<&str> = names
+            .split(['{', '}', ','])
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+            .collect();
+        found.extend(
+            names
+                .into_iter()
+                .map(|name| (name.to_owned(), module.to_owned())),
+        );
+    }
+    found
+}

@@ -1,0 +1,68 @@
+//! The schema only grows, and by the same steps on both engines.
+
+use super::repository::{assert_none, files, text};
+
+const FOLDER: &str = "crates/threadkeep/migrations";
+
+/// Every migration with the BLAKE3 of its text. A store refuses a text that differs from the one it was made by, so one that
+/// has been released is never edited: write the next one. Until then its line here is brought up to date with it.
+const PINNED: [(&str, &str); 2] = [
+    (
+        "postgres/0001_log.sql",
+        "edaedc58ca5e38005919681cf2df8577986b93356153c84fd8a8bf6fbadd80ca",
+    ),
+    (
+        "sqlite/0001_log.sql",
+        "7c67b4e41569f3d1325fd9d16465eacd29b1ae744ab53321dc8db0f58065a0ea",
+    ),
+];
+
+#[test]
+fn both_engines_have_the_same_steps() {
+    assert_eq!(steps("sqlite"), steps("postgres"));
+    for (index, step) in steps("sqlite").iter().enumerate() {
+        assert!(
+            step.starts_with(&format!("{:04}_", index + 1)) && step.ends_with(".sql"),
+            "{step}: its number is {}",
+            index + 1
+        );
+    }
+}
+
+#[test]
+fn no_released_step_was_edited() {
+    let found = files(FOLDER).into_iter().filter_map(|file| {
+        let name = file
+            .trim_start_matches(FOLDER)
+            .trim_start_matches('/')
+            .to_owned();
+        let hash = blake3::hash(text(&file).unwrap().as_bytes())
+            .to_hex()
+            .to_string();
+        let is_pinned = PINNED.contains(&(name.as_str(), hash.as_str()));
+        (!is_pinned).then(|| format!("(\"{name}\", \"{hash}\"),"))
+    });
+    assert_none(found, "these differ from what is pinned");
+    assert_eq!(
+        files(FOLDER).len(),
+        PINNED.len(),
+        "a pinned migration is gone"
+    );
+}
+
+#[test]
+fn the_library_carries_every_step() {
+    let code = text("crates/threadkeep/src/db/migrations.rs").unwrap();
+    let forgotten = steps("sqlite")
+        .into_iter()
+        .filter(|step| !code.contains(&format!("migrations/sqlite/{step}\"")));
+    assert_none(forgotten, "the list of migrations lacks these");
+}
+
+fn steps(engine: &str) -> Vec<String> {
+    let folder = format!("{FOLDER}/{engine}/");
+    files(&folder)
+        .iter()
+        .map(|file| file.trim_start_matches(&folder).to_owned())
+        .collect()
+}
