@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use threadkeep::blocking::Store;
-use threadkeep::StoreOptions;
+use threadkeep::{ItemQuery, ListQuery, Shelf, StoreOptions, Thread, ThreadId, ThreadPatch};
 use threadkeep_agents::import::{ImportOptions, ImportReport, Importer};
 
 fn import(store: &Store, path: &Path) -> ImportReport {
@@ -76,4 +76,291 @@ fn every_sample_is_imported_once_verifies_and_is_given_back() {
         let back = given_back(&store, &path);
         assert!(bytes.starts_with(&back), "{} is not given back", path.display());
     }
+}
+
+fn files() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files")
+}
+
+fn open() -> (tempfile::TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(StoreOptions::folder(folder.path().join("store"))).unwrap();
+    (folder, store)
+}
+
+fn threads(store: &Store) -> Vec<Thread> {
+    store.list(ListQuery { limit: 1_000, ..ListQuery::default() }).unwrap().entries
+}
+
+/// The source ids of a thread's active path.
+fn path_of(store: &Store, thread: &ThreadId) -> Vec<String> {
+    let items = store.items(thread, ItemQuery { limit: 2_000, ..ItemQuery::default() }).unwrap().entries;
+    items.into_iter().map(|item| item.source_id.unwrap_or_else(|| item.hash.to_string())).collect()
+}
+
+fn record(uuid: &str, parent: Option<&str>, role: &str, text: &str) -> String {
+    let parent = parent.map_or_else(|| "null".to_owned(), |parent| format!("\"{parent}\""));
+    let content = match role {
+        "user" => format!("\"{text}\""),
+        _ => format!("[{{\"type\":\"text\",\"text\":\"{text}\"}}]"),
+    };
+    format!(
+        r#"{{"parentUuid":{parent},"isSidechain":false,"type":"{role}","message":{{"id":"m-{uuid}","role":"{role}","content":{content}}},"uuid":"{uuid}","timestamp":"2026-03-01T10:00:00.000Z","sessionId":"5e551011-0000-4000-8000-000000000001","cwd":"/home/dev/webshop","version":"2.1.0"}}"#
+    )
+}
+
+const SESSION: &str = "5e551011-0000-4000-8000-000000000001";
+
+fn write(path: &Path, lines: &[String], end: &str) {
+    std::fs::write(path, lines.join("\n") + end).unwrap();
+    // Equal sizes and times would be an unchanged file; tests write faster than clocks tick.
+    let time = std::fs::metadata(path).unwrap().modified().unwrap() + std::time::Duration::from_secs(lines.len() as u64);
+    std::fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+}
+
+fn conversation() -> Vec<String> {
+    vec![
+        record("u1", None, "user", "Fix the login test"),
+        record("a1", Some("u1"), "assistant", "The clock is mocked twice."),
+        record("u2", Some("a1"), "user", "And the token?"),
+        record("a2", Some("u2"), "assistant", "It expires at midnight."),
+    ]
+}
+
+/// However a file grows, cut anywhere between two imports, the result is that of importing it once.
+#[test]
+fn a_growing_file_is_imported_as_if_it_had_been_whole() {
+    let text = conversation().join("\n") + "\n";
+    let (_whole_folder, whole_store) = open();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(format!("{SESSION}.jsonl"));
+    std::fs::write(&path, &text).unwrap();
+    import(&whole_store, &path);
+    let expected: Vec<_> = hashless(&whole_store);
+    for cut in (0..=text.len()).step_by(7) {
+        let (_folder, store) = open();
+        std::fs::write(&path, &text.as_bytes()[..cut]).unwrap();
+        import(&store, folder.path());
+        std::fs::write(&path, &text).unwrap();
+        let second = import(&store, folder.path());
+        assert_eq!(second.items.read, 4, "cut at {cut}");
+        assert_eq!(hashless(&store), expected, "cut at {cut}");
+        assert!(given_back(&store, &path) == text.as_bytes(), "cut at {cut}");
+        assert!(store.verify_all(|_| {}).unwrap().invalid.is_empty());
+    }
+}
+
+/// What was imported, apart from what the time of importing decides.
+fn hashless(store: &Store) -> Vec<(String, u32, Option<String>, Vec<u8>, Option<i64>)> {
+    let id = ThreadId::new(SESSION).unwrap();
+    let items = store.items(&id, ItemQuery::default()).unwrap().entries;
+    items.into_iter().map(|item| (item.id.to_string(), item.depth, item.source_id, item.content, item.turn)).collect()
+}
+
+#[test]
+fn only_what_is_new_of_a_grown_file_is_stored() {
+    let (folder, store) = open();
+    let path = folder.path().join(format!("{SESSION}.jsonl"));
+    let mut lines = conversation();
+    write(&path, &lines, "\n");
+    let first = import(&store, &path);
+    assert_eq!((first.threads.new, first.items.imported), (1, 4));
+    lines.push(record("u3", Some("a2"), "user", "Ship it"));
+    write(&path, &lines, "\n");
+    let second = import(&store, &path);
+    assert_eq!((second.threads.updated, second.items.imported, second.items.unchanged), (1, 1, 4));
+    assert_eq!(import(&store, &path).files.unchanged, 1);
+    assert_eq!(path_of(&store, &ThreadId::new(SESSION).unwrap()), ["u1", "a1", "u2", "a2", "u3"]);
+}
+
+/// A file that was changed in place diverges as a branch; what it said before stays.
+#[test]
+fn a_changed_beginning_becomes_a_branch() {
+    let (folder, store) = open();
+    let path = folder.path().join(format!("{SESSION}.jsonl"));
+    let mut lines = conversation();
+    write(&path, &lines, "\n");
+    import(&store, &path);
+    lines[2] = record("u2", Some("a1"), "user", "And the cookie?");
+    write(&path, &lines, "\n\n");
+    let again = import(&store, &path);
+    assert_eq!((again.items.imported, again.items.unchanged), (2, 2));
+    let id = ThreadId::new(SESSION).unwrap();
+    let tree = store.tree(&id).unwrap();
+    assert_eq!((tree.branches.len(), tree.branches[1].base), (2, 2));
+    assert_eq!(store.get(&id).unwrap().items, 6);
+    assert!(store.verify(&id).unwrap().is_valid());
+    assert!(given_back(&store, &path) == std::fs::read(&path).unwrap());
+}
+
+/// A file that moved is the same thread; another conversation under the same id is another thread.
+#[test]
+fn a_moved_file_is_the_same_thread_and_another_conversation_is_not() {
+    let (folder, store) = open();
+    let path = folder.path().join(format!("{SESSION}.jsonl"));
+    write(&path, &conversation(), "\n");
+    import(&store, &path);
+    let moved = folder.path().join("archive").join(format!("{SESSION}.jsonl"));
+    std::fs::create_dir(moved.parent().unwrap()).unwrap();
+    std::fs::rename(&path, &moved).unwrap();
+    let report = import(&store, &moved);
+    assert_eq!((report.threads.new, report.items.unchanged), (0, 4));
+    let other = folder.path().join("other").join(format!("{SESSION}.jsonl"));
+    std::fs::create_dir(other.parent().unwrap()).unwrap();
+    write(&other, &[record("x1", None, "user", "Something else")], "\n");
+    assert_eq!(import(&store, &other).threads.new, 1);
+    let ids: Vec<_> = threads(&store).into_iter().map(|thread| thread.id.to_string()).collect();
+    assert_eq!(ids.len(), 2);
+    assert!(ids.iter().all(|id| id.starts_with(SESSION)));
+}
+
+/// A title that was given in the store is not taken away by the next import.
+#[test]
+fn a_rename_in_the_store_stays() {
+    let (folder, store) = open();
+    let path = folder.path().join(format!("{SESSION}.jsonl"));
+    let mut lines = conversation();
+    lines.push(format!(r#"{{"type":"custom-title","customTitle":"From the file","sessionId":"{SESSION}"}}"#));
+    write(&path, &lines, "\n");
+    import(&store, &path);
+    let id = ThreadId::new(SESSION).unwrap();
+    assert_eq!(store.get(&id).unwrap().details.title.as_deref(), Some("From the file"));
+    store.update(&id, ThreadPatch::title("Mine")).unwrap();
+    lines.push(record("u3", Some("a2"), "user", "Ship it"));
+    write(&path, &lines, "\n");
+    import(&store, &path);
+    assert_eq!(store.get(&id).unwrap().details.title.as_deref(), Some("Mine"));
+}
+
+/// A thread in the trash is not brought back by importing; a purged one stays away while its file stays the same.
+#[test]
+fn deleted_threads_do_not_come_back() {
+    let (folder, store) = open();
+    let path = folder.path().join(format!("{SESSION}.jsonl"));
+    let mut lines = conversation();
+    write(&path, &lines, "\n");
+    import(&store, &path);
+    let id = ThreadId::new(SESSION).unwrap();
+    store.delete(&id).unwrap();
+    assert_eq!(import(&store, &path).files.unchanged, 1);
+    lines.push(record("u3", Some("a2"), "user", "Ship it"));
+    write(&path, &lines, "\n");
+    let report = import(&store, &path);
+    assert_eq!(report.files.failed, 1, "{report:?}");
+    assert_eq!(store.get(&id).unwrap().shelf, Shelf::Trashed);
+    store.restore(&id).unwrap();
+    assert_eq!(import(&store, &path).items.imported, 1);
+    store.delete(&id).unwrap();
+    store.purge(&id).unwrap();
+    assert_eq!(import(&store, &path).files.unchanged, 1);
+    assert!(threads(&store).is_empty());
+}
+
+/// Damage costs the damaged line alone: it is reported with its number, its bytes are kept, and the rest is imported.
+#[test]
+fn damage_costs_its_own_line_alone() {
+    let (folder, store) = open();
+    let path = folder.path().join(format!("{SESSION}.jsonl"));
+    let lines = conversation();
+    let mut bytes = b"\xef\xbb\xbf".to_vec();
+    bytes.extend_from_slice(format!("{}\r\n", lines[0]).as_bytes());
+    bytes.extend_from_slice(b"{\"type\":\"user\",\"mess\n");
+    bytes.extend_from_slice(format!("{}{}\n", lines[1], lines[2]).as_bytes());
+    bytes.extend_from_slice(b"\0\0\0\0\n[1,2]\n\xff\xfe\n");
+    bytes.extend_from_slice(format!("{}\n{{\"type\":\"assist", lines[3]).as_bytes());
+    std::fs::write(&path, &bytes).unwrap();
+    let report = import(&store, &path);
+    assert_eq!(report.items.imported, 4);
+    let damaged: Vec<u64> = report.problems.iter().map(|problem| problem.line).collect();
+    assert_eq!(damaged, [2, 4, 5, 6, 8], "{:?}", report.problems);
+    assert_eq!(path_of(&store, &ThreadId::new(SESSION).unwrap()), ["u1", "a1", "u2", "a2"]);
+    assert!(bytes.starts_with(&given_back(&store, &path)));
+}
+
+/// The hand-made files of both agents: every file is imported, given back byte for byte, and the same the second time.
+#[test]
+fn the_files_of_both_agents_are_imported_and_given_back() {
+    let (_folder, store) = open();
+    for agent in ["codex", "claude-code"] {
+        let first = import(&store, &files().join(agent));
+        assert!(first.threads.new > 5, "{first:?}");
+        let again = import(&store, &files().join(agent));
+        assert_eq!((again.items.imported, again.threads.new, again.threads.updated), (0, 0, 0));
+        assert_eq!(again.items.read, first.items.read);
+    }
+    for stamp in store.source_stamps("", 1_000).unwrap() {
+        let bytes = std::fs::read(&stamp.path).unwrap();
+        assert!(bytes.starts_with(&given_back(&store, stamp.path.as_ref())), "{}", stamp.path);
+    }
+    let report = store.verify_all(|_| {}).unwrap();
+    assert!(report.invalid.is_empty(), "{:?}", report.invalid);
+}
+
+/// A fork that holds only its own lines is one thread with its parent's history, without a copy.
+#[test]
+fn a_delta_fork_stands_on_its_parent() {
+    let (_folder, store) = open();
+    import(&store, &files().join("codex"));
+    let fork = threads(&store).into_iter().find(|thread| thread.fork_point.is_some());
+    let fork = fork.expect("no file was imported as a fork by reference");
+    let items = store.items(&fork.id, ItemQuery::default()).unwrap().entries;
+    let shared = items.iter().take_while(|item| item.thread != fork.id).count();
+    assert!(shared > 0 && shared < items.len());
+    // A rollback in the file leaves some of its own items on another branch.
+    assert!(items.len() - shared <= usize::try_from(fork.items).unwrap());
+    assert_eq!(shared, fork.fork_point.unwrap().depth as usize + 1);
+}
+
+/// Compressed rollouts, and those in the archive folder, are imported like the others; the latter are archived.
+#[test]
+fn compressed_and_archived_rollouts_are_imported() {
+    let (folder, store) = open();
+    let archived = folder.path().join("archived_sessions");
+    std::fs::create_dir(&archived).unwrap();
+    let name = "rollout-2026-03-14T09-00-00-019ce0bb-1111-7222-8333-444455556666.jsonl";
+    let bytes = std::fs::read(files().join("codex").join(name)).unwrap();
+    let path = archived.join(format!("{name}.zst"));
+    std::fs::write(&path, zstd::encode_all(bytes.as_slice(), 3).unwrap()).unwrap();
+    std::fs::write(
+        folder.path().join("session_index.jsonl"),
+        "{\"id\":\"019ce0bb-1111-7222-8333-444455556666\",\"thread_name\":\"From the index\",\"updated_at\":\"2026-03-14T10:00:00Z\"}\n",
+    )
+    .unwrap();
+    assert_eq!(import(&store, folder.path()).threads.new, 1);
+    let thread = store.get(&ThreadId::new("019ce0bb-1111-7222-8333-444455556666").unwrap()).unwrap();
+    assert_eq!(thread.shelf, Shelf::Archived);
+    assert_eq!(thread.details.title.as_deref(), Some("From the index"));
+    assert_eq!(given_back(&store, &path), bytes);
+    assert_eq!(import(&store, folder.path()).files.unchanged, 1);
+}
+
+/// Every item of an imported file can be read as text by its codec.
+#[test]
+fn imported_items_have_views() {
+    let (folder, store) = open();
+    let path = folder.path().join(format!("{SESSION}.jsonl"));
+    write(&path, &conversation(), "\n");
+    import(&store, &path);
+    let codec = threadkeep_agents::codecs().into_iter().find(|codec| codec.format() == "claude-code").unwrap();
+    let items = store.items(&ThreadId::new(SESSION).unwrap(), ItemQuery::default()).unwrap().entries;
+    let texts: Vec<_> = items.iter().map(|item| codec.view(&item.kind, &item.content).to_text()).collect();
+    assert_eq!(texts, ["Fix the login test", "The clock is mocked twice.", "And the token?", "It expires at midnight."]);
+}
+
+/// An import that is not allowed to write writes nothing, and a file that is no session is named.
+#[test]
+fn a_dry_run_writes_nothing() {
+    let (folder, store) = open();
+    let path = folder.path().join(format!("{SESSION}.jsonl"));
+    write(&path, &conversation(), "\n");
+    let options = ImportOptions { dry_run: true, ..ImportOptions::default() };
+    let report = Importer::new(&store, options).run(&[path], &mut |_| {}).unwrap();
+    assert_eq!((report.threads.new, report.items.imported), (1, 4));
+    assert!(threads(&store).is_empty());
+    let notes = folder.path().join("notes.txt");
+    std::fs::write(&notes, "not a session").unwrap();
+    let report = import(&store, &notes);
+    assert_eq!((report.files.failed, report.problems.len()), (1, 1));
+    let report = import(&store, &folder.path().join("absent.jsonl"));
+    assert_eq!(report.files.failed, 1);
 }
