@@ -56,6 +56,10 @@ mod view;
 mod workspaces;
 mod writers;
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod readme {}
+
 pub use branch::{Branch, Tree};
 pub use claims::Holder;
 #[doc(hidden)]

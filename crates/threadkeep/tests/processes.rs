@@ -42,6 +42,7 @@ fn child_entry() {
         Ok("check") => play_checker(),
         Ok("bulk") => play_bulk(),
         Ok("open") => play_opener(),
+        Ok("create") => play_creator(),
         Ok("obey") => play_obedient(),
         _ => {}
     }
@@ -536,17 +537,52 @@ fn check_files(folder: &Path) {
 
 #[test]
 fn a_kill_loses_nothing_that_was_acknowledged_as_synced() {
-    kill_loop("synced", 100);
+    kill_loop("synced", 150);
 }
 
 #[test]
 fn a_kill_loses_nothing_that_was_acknowledged_as_written() {
-    kill_loop("written", 100);
+    kill_loop("written", 150);
 }
 
 #[test]
 fn a_kill_loses_nothing_that_was_queued_and_flushed() {
-    kill_loop("queued", 40);
+    kill_loop("queued", 60);
+}
+
+/// Creates a store and says when it begins and when it has it.
+fn play_creator() {
+    say("begin");
+    let store = open(Path::new(&setting("STORE")), "creator");
+    say("opened");
+    store.workspace(Path::new("/w")).unwrap().create_now(new_thread("t")).unwrap();
+    say("created");
+}
+
+#[test]
+fn a_kill_while_a_store_is_created_leaves_one_that_opens() {
+    const KILLS: u64 = 60;
+    let (begun, mut random, mut inside) = (Instant::now(), Random::new(), 0);
+    let seed = random.0;
+    let temp = tempfile::tempdir().unwrap();
+    for round in 0..KILLS {
+        let folder = temp.path().join(round.to_string());
+        let child = Child::start("create", &folder, &[]);
+        assert_eq!(child.hear().as_deref(), Some("begin"));
+        std::thread::sleep(Duration::from_micros(random.below(8_000)));
+        let (status, said) = child.kill();
+        assert!(status.signal() == Some(9) || status.success(), "the child failed by itself: {status}");
+        inside += u64::from(status.signal() == Some(9) && !said.iter().any(|line| line == "created"));
+        let store = open(&folder, "parent");
+        if said.iter().any(|line| line == "created") {
+            store.get(&id("t")).unwrap();
+        }
+        store.workspace(Path::new("/w")).unwrap().create_now(new_thread("next")).unwrap().append(vec![text("on")]).unwrap();
+        assert_eq!(read_texts(&store, &id("next")), ["on"]);
+        assert!(store.verify_all(|_| {}).unwrap().invalid.is_empty());
+    }
+    println!("creation: {KILLS} kills ({inside} before it was done), 0 stores that do not open; seed {seed}, {:.1?}", begun.elapsed());
+    assert!(inside * 4 > KILLS, "only {inside} of {KILLS} kills fell into the creation");
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -779,7 +815,9 @@ fn a_holder_that_was_fenced_off_writes_nothing_and_gives_its_items_back() {
     assert_eq!(new.ask("append theirs"), "1");
 
     assert_eq!(old.ask("queue two"), "ok");
-    assert_eq!(old.ask("queue three"), "ok");
+    // The refusal of the first may be known by now; the item is kept in either case.
+    let second = old.ask("queue three");
+    assert!(second == "ok" || second.starts_with("claim-lost"), "{second}");
     assert!(old.ask("flush").starts_with("claim-lost"), "a flush of a fenced-off handle succeeded");
     assert!(old.ask("append four").starts_with("claim-lost"), "a fenced-off handle wrote");
     assert_eq!(old.ask("unsaved"), "two three four");

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
-use postgres::{Client, NoTls};
+use postgres::{Client, Config, NoTls};
 
 const OLDEST: u32 = 15;
 const NAME: &str = "threadkeep";
@@ -18,7 +19,7 @@ listen_addresses = ''
 fsync = off
 synchronous_commit = off
 full_page_writes = off
-max_connections = 20
+max_connections = 20x
 shared_buffers = 16MB
 ";
 
@@ -58,26 +59,32 @@ pub(crate) fn server() -> Option<Arc<Server>> {
     }
 }
 
+/// Starts the server at the first line of its input and stops it at the end of its input, which comes when the process of the
+/// tests ends, in whatever way. The server is its child, so nobody else has to clear it away.
+const JANITOR: &str = r#"
+if read -r _; then
+  "$1/postgres" -D "$2/data" </dev/null >"$2/log" 2>&1 &
+  read -r _
+  kill -QUIT $!
+  wait $!
+fi
+rm -rf "$2"
+"#;
+
 impl Server {
     fn start(programs: &Path, account: &Account) -> Self {
         let folder = account.make_folder();
-        // It waits for the end of its input, which comes when this process ends, in whatever way.
-        let script = r#"read -r _; "$1" -D "$2/data" -m immediate -w stop; rm -rf "$2""#;
         let mut janitor = account.command(Path::new("sh"));
         janitor
-            .args(["-c", script, "janitor"])
-            .arg(programs.join("pg_ctl"))
-            .arg(&folder);
-        janitor
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .process_group(0);
-        let server = Self {
-            janitor: janitor.spawn().unwrap(),
-            folder,
-        };
+            .args(["-c", JANITOR, "janitor"])
+            .args([programs, &folder]);
+        janitor.stdin(Stdio::piped()).process_group(0);
+        janitor.stdout(Stdio::null()).stderr(Stdio::null());
+        let janitor = janitor.spawn().unwrap();
+        let server = Self { folder, janitor };
         server.fill(programs, account);
+        writeln!(server.janitor.stdin.as_ref().unwrap(), "start").unwrap();
+        server.wait();
         server
     }
 
@@ -85,34 +92,31 @@ impl Server {
         let data = self.folder.join("data");
         let mut initdb = account.command(&programs.join("initdb"));
         initdb.args("--auth=trust --encoding=UTF8 --locale=C --no-sync".split(' '));
-        initdb.args(["--username", NAME, "-D"]);
-        let made = initdb.arg(&data).output().unwrap();
-        assert!(
-            made.status.success(),
-            "initdb: {}",
-            String::from_utf8_lossy(&made.stderr)
-        );
-        let mut settings = OpenOptions::new()
-            .append(true)
-            .open(data.join("postgresql.conf"))
-            .unwrap();
-        writeln!(
-            settings,
-            "{SETTINGS}unix_socket_directories = '{}'",
-            self.folder.display()
-        )
-        .unwrap();
-        let log = self.folder.join("log");
-        let mut start = account.command(&programs.join("pg_ctl"));
-        start.arg("-D").arg(&data).arg("-l").arg(&log);
-        start.args(["-w", "-t", "120", "start"]);
-        start.stdin(Stdio::null()).stdout(Stdio::null());
-        let started = start.stderr(Stdio::null()).status().unwrap();
-        assert!(
-            started.success(),
-            "PostgreSQL does not start: {}",
-            std::fs::read_to_string(&log).unwrap_or_default()
-        );
+        initdb.args(["--username", NAME, "-D"]).arg(&data);
+        let made = initdb.output().unwrap();
+        let said = String::from_utf8_lossy(&made.stderr);
+        assert!(made.status.success(), "initdb: {said}");
+        let settings = data.join("postgresql.conf");
+        let mut settings = OpenOptions::new().append(true).open(settings).unwrap();
+        let folder = self.folder.display();
+        writeln!(settings, "{SETTINGS}unix_socket_directories = '{folder}'").unwrap();
+    }
+
+    /// Waits until connections are taken.
+    fn wait(&self) {
+        let bound = Instant::now() + Duration::from_secs(120);
+        while let Err(error) = self.config().connect(NoTls) {
+            let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+            let is_over = log.contains("FATAL:  could not") || Instant::now() > bound;
+            assert!(!is_over, "PostgreSQL does not start: {error}\n{log}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn config(&self) -> Config {
+        let mut config = Config::new();
+        config.host_path(&self.folder).user(NAME).dbname("postgres");
+        config
     }
 
     /// A schema of its own, made by the migrations in one transaction.
@@ -158,11 +162,7 @@ pub(crate) struct Schema {
 
 impl Schema {
     pub(crate) fn connect(&self) -> Client {
-        let mut config = postgres::Config::new();
-        config
-            .host_path(&self.server.folder)
-            .user(NAME)
-            .dbname("postgres");
+        let mut config = self.server.config();
         config.options(&format!("-c search_path={}", self.name));
         config.connect(NoTls).unwrap()
     }
@@ -198,7 +198,7 @@ pub(crate) fn said(error: &postgres::Error) -> String {
     )
 }
 
-/// The folder of the oldest `initdb` and `pg_ctl` that serve: the statements must work there too.
+/// The folder of the oldest `initdb` and `postgres` that serve: the statements must work there too.
 fn find_programs() -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -213,7 +213,7 @@ fn find_programs() -> Result<PathBuf, String> {
         folders.extend(versions.map(|entry| entry.path().join("bin")));
     }
     let complete =
-        |folder: &PathBuf| folder.join("initdb").is_file() && folder.join("pg_ctl").is_file();
+        |folder: &PathBuf| folder.join("initdb").is_file() && folder.join("postgres").is_file();
     let found = folders
         .into_iter()
         .filter(complete)
@@ -229,7 +229,7 @@ fn find_programs() -> Result<PathBuf, String> {
 }
 
 fn version_of(programs: &Path) -> Option<u32> {
-    let said = Command::new(programs.join("pg_ctl"))
+    let said = Command::new(programs.join("initdb"))
         .arg("--version")
         .output()
         .ok()?
