@@ -66,45 +66,25 @@ impl Codec for ClaudeCode {
     }
 
     fn homes(&self, home: &Path) -> Vec<PathBuf> {
-        [
-            ".claude/projects",
-            ".config/claude/projects",
-            "Library/Application Support/Claude/local-agent-mode-sessions",
-        ]
-        .into_iter()
-        .map(|folder| home.join(folder))
-        .collect()
+        [".claude/projects", ".config/claude/projects", "Library/Application Support/Claude/local-agent-mode-sessions"]
+            .into_iter()
+            .map(|folder| home.join(folder))
+            .collect()
     }
 
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader> {
-        let gathered = state
-            .and_then(|state| serde_json::from_slice(state).ok())
-            .unwrap_or_default();
-        let stem = path
-            .file_stem()
-            .and_then(|stem| stem.to_str())
-            .unwrap_or_default()
-            .to_owned();
+        let gathered = state.and_then(|state| serde_json::from_slice(state).ok()).unwrap_or_default();
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
         let is_agent = stem.starts_with("agent-");
         let folder = path.parent().filter(|_| is_agent).and_then(session_folder);
-        Box::new(Reader {
-            tree: Tree::default(),
-            gathered,
-            stem,
-            is_agent,
-            folder,
-        })
+        Box::new(Reader { tree: Tree::default(), gathered, stem, is_agent, folder })
     }
 }
 
 /// Reads what stands beside a sub-agent's file in `agent-<id>.meta.json`; `None` when it is no such JSON.
 pub fn sub_agent(meta: &[u8]) -> Option<SubAgent> {
     let (found, _) = read::<Meta>(meta).ok()?;
-    Some(SubAgent {
-        role: found.agent_type.0,
-        description: found.description.0,
-        call_id: found.tool_use_id.0,
-    })
+    Some(SubAgent { role: found.agent_type.0, description: found.description.0, call_id: found.tool_use_id.0 })
 }
 
 /// What the parent session recorded of a sub-agent.
@@ -164,13 +144,9 @@ impl SourceReader for Reader {
     }
 
     fn record(&mut self, bytes: &[u8]) -> Result<Record, Skip> {
-        let (line, _) = read::<Line>(bytes).map_err(|error| Skip {
-            reason: format!("unreadable record: {error}"),
-        })?;
+        let (line, _) = read::<Line>(bytes).map_err(|error| Skip { reason: format!("unreadable record: {error}") })?;
         if line.kind.0.is_none() {
-            return Err(Skip {
-                reason: "a record without a type".to_owned(),
-            });
+            return Err(Skip { reason: "a record without a type".to_owned() });
         }
         if !line.is_chained() {
             self.gathered.note(&line, None);
@@ -203,11 +179,7 @@ impl SourceReader for Reader {
     }
 
     fn facts(&self) -> ThreadFacts {
-        self.gathered.facts(
-            &self.tree,
-            &self.stem,
-            self.is_agent.then_some(self.folder.as_deref()),
-        )
+        self.gathered.facts(&self.tree, &self.stem, self.is_agent.then_some(self.folder.as_deref()))
     }
 
     fn state(&self) -> Vec<u8> {

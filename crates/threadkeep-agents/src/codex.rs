@@ -73,23 +73,12 @@ impl Codec for Codex {
     }
 
     fn homes(&self, home: &Path) -> Vec<PathBuf> {
-        [".codex/sessions", ".codex/archived_sessions"]
-            .into_iter()
-            .map(|folder| home.join(folder))
-            .collect()
+        [".codex/sessions", ".codex/archived_sessions"].into_iter().map(|folder| home.join(folder)).collect()
     }
 
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader> {
-        let gathered = state
-            .and_then(|state| serde_json::from_slice(state).ok())
-            .unwrap_or_default();
-        Box::new(Reader {
-            gathered,
-            name: thread_id(path),
-            placed: 0,
-            turns: Vec::new(),
-            opened: None,
-        })
+        let gathered = state.and_then(|state| serde_json::from_slice(state).ok()).unwrap_or_default();
+        Box::new(Reader { gathered, name: thread_id(path), placed: 0, turns: Vec::new(), opened: None })
     }
 }
 
@@ -120,10 +109,7 @@ fn unsupported(path: &Path, head: &[u8]) -> Option<Skip> {
     let is_document = path.extension().is_some_and(|ending| ending == "json");
     thread_id(path).filter(|_| is_document)?;
     let text = String::from_utf8_lossy(head);
-    let document = text
-        .trim_start_matches('\u{feff}')
-        .trim_start()
-        .starts_with('{');
+    let document = text.trim_start_matches('\u{feff}').trim_start().starts_with('{');
     let reason = line::DOCUMENT.to_owned();
     (document && text.contains("\"session\"")).then_some(Skip { reason })
 }
@@ -139,18 +125,11 @@ struct Entry {
 fn thread_id(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let name = name.strip_suffix(".zst").unwrap_or(name);
-    let stem = name
-        .strip_suffix(".jsonl")
-        .or_else(|| name.strip_suffix(".json"))?;
+    let stem = name.strip_suffix(".jsonl").or_else(|| name.strip_suffix(".json"))?;
     let from = stem.strip_prefix("rollout-")?.len().checked_sub(36)?;
     let id = stem.get("rollout-".len() + from..)?;
-    let dashes = id
-        .char_indices()
-        .filter(|(_, c)| *c == '-')
-        .map(|(at, _)| at);
-    let hex = id
-        .bytes()
-        .all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
+    let dashes = id.char_indices().filter(|(_, c)| *c == '-').map(|(at, _)| at);
+    let hex = id.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
     (hex && dashes.eq([8, 13, 18, 23])).then(|| id.to_owned())
 }
 
@@ -175,11 +154,7 @@ struct Note {
 
 impl Note {
     fn encode(self) -> Vec<u8> {
-        let flags = if self.ordinal.is_some() {
-            HAS_ORDINAL
-        } else {
-            0
-        };
+        let flags = if self.ordinal.is_some() { HAS_ORDINAL } else { 0 };
         let mut out = vec![(NOTE_VERSION << 4) | flags | self.class as u8];
         out.extend_from_slice(&self.place.to_le_bytes());
         out.extend_from_slice(&self.turn.to_le_bytes());
@@ -200,16 +175,9 @@ impl Note {
         };
         let (place, rest) = rest.split_first_chunk::<4>()?;
         let (turn, rest) = rest.split_first_chunk::<4>()?;
-        let ordinal = rest
-            .split_first_chunk::<8>()
-            .map(|(ordinal, _)| u64::from_le_bytes(*ordinal));
+        let ordinal = rest.split_first_chunk::<8>().map(|(ordinal, _)| u64::from_le_bytes(*ordinal));
         let ordinal = ordinal.filter(|_| tag & HAS_ORDINAL != 0);
-        Some(Self {
-            class,
-            place: u32::from_le_bytes(*place),
-            turn: u32::from_le_bytes(*turn),
-            ordinal,
-        })
+        Some(Self { class, place: u32::from_le_bytes(*place), turn: u32::from_le_bytes(*turn), ordinal })
     }
 }
 
@@ -231,27 +199,15 @@ impl Reader {
 
     fn decide(&self, class: Class, num_turns: Option<u64>, ordinal: Option<u64>) -> Note {
         let last = self.last();
-        let plain = Note {
-            class,
-            place: last,
-            turn: 0,
-            ordinal,
-        };
+        let plain = Note { class, place: last, turn: 0, ordinal };
         match class {
             Class::Plain | Class::Opener => plain,
-            Class::Prompt => Note {
-                turn: self.opened.unwrap_or(last),
-                ..plain
-            },
+            Class::Prompt => Note { turn: self.opened.unwrap_or(last), ..plain },
             Class::Rollback => {
                 let back = u32::try_from(num_turns.unwrap_or(1)).unwrap_or(u32::MAX);
                 let kept = self.turns.len().saturating_sub(back as usize);
                 let place = self.turns.get(kept).copied().unwrap_or(last);
-                Note {
-                    place,
-                    turn: back,
-                    ..plain
-                }
+                Note { place, turn: back, ..plain }
             }
         }
     }
@@ -263,9 +219,7 @@ impl Reader {
         };
         match note.class {
             Class::Prompt => self.turns.push(note.turn),
-            Class::Rollback => self
-                .turns
-                .truncate(self.turns.len().saturating_sub(note.turn as usize)),
+            Class::Rollback => self.turns.truncate(self.turns.len().saturating_sub(note.turn as usize)),
             Class::Plain | Class::Opener => {}
         }
         self.placed = self.placed.saturating_add(1);
@@ -274,29 +228,18 @@ impl Reader {
 
 impl SourceReader for Reader {
     fn known(&mut self, record: &KnownRecord<'_>) {
-        let plain = Note {
-            class: Class::Plain,
-            place: self.last(),
-            turn: 0,
-            ordinal: None,
-        };
+        let plain = Note { class: Class::Plain, place: self.last(), turn: 0, ordinal: None };
         self.push(Note::decode(record.note).unwrap_or(plain));
     }
 
     fn record(&mut self, bytes: &[u8]) -> Result<Record, Skip> {
-        let (line, _) = read::<Line>(bytes).map_err(|error| Skip {
-            reason: format!("unreadable record: {error}"),
-        })?;
+        let (line, _) = read::<Line>(bytes).map_err(|error| Skip { reason: format!("unreadable record: {error}") })?;
         let reading = line.read(bytes).map_err(|reason| Skip { reason })?;
         self.gathered.note(&reading);
         let note = self.decide(reading.class, reading.payload.num_turns.0, reading.ordinal);
         self.push(note);
         Ok(Record {
-            place: if note.place == NONE {
-                Place::Root
-            } else {
-                Place::After(note.place)
-            },
+            place: if note.place == NONE { Place::Root } else { Place::After(note.place) },
             source_id: reading.source_id().map(str::to_owned),
             kind: reading.kind,
             role: reading.role,
@@ -346,11 +289,7 @@ mod tests {
             let name = format!("/x/rollout-2026-11-29T16-51-34-{id}.{ending}");
             assert_eq!(thread_id(Path::new(&name)).as_deref(), Some(id));
         }
-        for name in [
-            "rollout-x.jsonl",
-            "session_index.jsonl",
-            "rollout-2026-11-29T16-51-34-01a22838.jsonl",
-        ] {
+        for name in ["rollout-x.jsonl", "session_index.jsonl", "rollout-2026-11-29T16-51-34-01a22838.jsonl"] {
             assert_eq!(thread_id(Path::new(name)), None, "{name}");
         }
     }
@@ -364,10 +303,7 @@ mod tests {
             "{\"id\":\"b\",\"thread_name\":\" \"}\n{\"id\":\"d\",\"thread_name\":\"fo",
         );
         let names = session_names(index.as_bytes());
-        let pairs: Vec<_> = names
-            .iter()
-            .map(|(id, name)| (id.as_str(), name.as_str()))
-            .collect();
+        let pairs: Vec<_> = names.iter().map(|(id, name)| (id.as_str(), name.as_str())).collect();
         assert_eq!(pairs, [("a", "three"), ("b", "two")]);
     }
 }

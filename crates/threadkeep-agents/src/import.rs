@@ -156,7 +156,9 @@ impl<'a> Importer<'a> {
                 self.report.add(outcome);
             }
             Err(source::Failure::File(reason)) => self.report.failed(file, &reason),
-            Err(source::Failure::Store(error)) if concerns_one_file(&error) => self.report.failed(file, &error.to_string()),
+            Err(source::Failure::Store(error)) if concerns_one_file(&error) => {
+                self.report.failed(file, &error.to_string());
+            }
             Err(source::Failure::Store(error)) => return Err(error),
         }
         Ok(())
@@ -182,14 +184,16 @@ impl<'a> Importer<'a> {
         let mut after = String::new();
         loop {
             let page = self.store.source_stamps(&after, STAMPS_PAGE)?;
-            let Some(last) = page.last() else { return Ok(stamps) };
+            let Some(last) = page.last() else {
+                return Ok(stamps);
+            };
             after.clone_from(&last.path);
             stamps.extend(page.into_iter().map(|stamp| (stamp.path.clone(), stamp)));
         }
     }
 
     /// The first bytes of a file and the codec that knows it. A file found in a folder that no codec knows is passed over.
-    fn recognise(&self, file: &Found) -> Result<Option<(Vec<u8>, Arc<dyn Codec>)>, String> {
+    fn recognise(&self, file: &Found) -> Result<Option<Recognised>, String> {
         let head = files::head(&file.path).map_err(|error| error.to_string())?;
         let codec = self.codecs.iter().find(|codec| codec.detect(&file.path, &head));
         if let Some(skip) = self.codecs.iter().find_map(|codec| codec.unsupported(&file.path, &head)) {
@@ -208,15 +212,20 @@ impl<'a> Importer<'a> {
         let codex = self.codecs.iter().any(|codec| codec.agent() == CODEX);
         for file in found.iter().filter(|_| codex && !self.options.dry_run) {
             let index = file.path.ancestors().skip(1).take(5).map(|folder| folder.join("session_index.jsonl"));
-            let Some(index) = index.into_iter().find(|index| index.is_file()) else { continue };
-            if !indexes.contains_key(&index) {
-                let names = std::fs::read(&index).map(|bytes| crate::codex::session_names(&bytes)).unwrap_or_default();
-                indexes.insert(index, names);
-            }
+            let Some(index) = index.into_iter().find(|index| index.is_file()) else {
+                continue;
+            };
+            indexes.entry(index).or_insert_with_key(|index| {
+                std::fs::read(index).map(|bytes| crate::codex::session_names(&bytes)).unwrap_or_default()
+            });
         }
         for (session, name) in indexes.into_values().flatten() {
-            let Ok(id) = ThreadId::new(session) else { continue };
-            let Some(new) = self.touched.get(&id) else { continue };
+            let Ok(id) = ThreadId::new(session) else {
+                continue;
+            };
+            let Some(new) = self.touched.get(&id) else {
+                continue;
+            };
             let title = self.store.get(&id)?.details.title;
             // A title that was given here stays; so the index names what is new or has none.
             if (*new || title.is_none()) && title.as_ref() != Some(&name) && !name.trim().is_empty() {
@@ -226,6 +235,9 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 }
+
+/// The first bytes of a file, and the codec that knows them.
+type Recognised = (Vec<u8>, Arc<dyn Codec>);
 
 /// Whether an error of the store concerns the file at hand and no other.
 fn concerns_one_file(error: &Error) -> bool {

@@ -4,9 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{
-    Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
-};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use threadkeep::{Part, View};
 
@@ -151,16 +149,7 @@ macro_rules! loose {
     )+};
 }
 
-loose!(
-    Word,
-    Link,
-    Flag,
-    Number,
-    Present,
-    Said,
-    Object<T>,
-    Blocks<T>
-);
+loose!(Word, Link, Flag, Number, Present, Said, Object<T>, Blocks<T>);
 
 /// A short string that is not blank.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -169,10 +158,7 @@ pub(crate) struct Word(pub(crate) Option<String>);
 impl Loose for Word {
     fn text(text: &str) -> Self {
         // NUL can't be stored as text on every engine, so such a word is no word.
-        Self(
-            (!text.trim().is_empty() && text.len() <= MAX_WORD_BYTES && !text.contains('\0'))
-                .then(|| text.to_owned()),
-        )
+        Self((!text.trim().is_empty() && text.len() <= MAX_WORD_BYTES && !text.contains('\0')).then(|| text.to_owned()))
     }
 }
 
@@ -200,11 +186,7 @@ pub(crate) enum Link {
 
 impl Loose for Link {
     fn text(text: &str) -> Self {
-        if text.is_empty() {
-            Self::Absent
-        } else {
-            Self::To(text.to_owned())
-        }
+        if text.is_empty() { Self::Absent } else { Self::To(text.to_owned()) }
     }
 
     fn null() -> Self {
@@ -284,13 +266,8 @@ const REQUEST_MARKER: &str = "## My request for Codex:";
 
 impl Loose for Said {
     fn text(text: &str) -> Self {
-        let request = text
-            .split_once(REQUEST_MARKER)
-            .map(|(_, request)| head(request, MAX_HEAD_BYTES).to_owned());
-        Self {
-            head: head(text, MAX_HEAD_BYTES).to_owned(),
-            request,
-        }
+        let request = text.split_once(REQUEST_MARKER).map(|(_, request)| head(request, MAX_HEAD_BYTES).to_owned());
+        Self { head: head(text, MAX_HEAD_BYTES).to_owned(), request }
     }
 }
 
@@ -331,11 +308,7 @@ pub(crate) enum Blocks<T> {
 impl<T> Blocks<T> {
     /// The blocks that are objects.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        let list: &[Object<T>] = if let Self::List(list) = self {
-            list
-        } else {
-            &[]
-        };
+        let list: &[Object<T>] = if let Self::List(list) = self { list } else { &[] };
         list.iter().filter_map(|block| block.0.as_ref())
     }
 }
@@ -362,10 +335,7 @@ impl<T: DeserializeOwned + Default> Loose for Blocks<T> {
 pub(crate) fn one_line(text: &str, max: usize) -> String {
     let mut out = String::new();
     let mut length = 0;
-    for word in text
-        .split(|c: char| c.is_whitespace() || c.is_control())
-        .filter(|word| !word.is_empty())
-    {
+    for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {
         if length > 0 {
             if length + 1 >= max {
                 break;
@@ -391,34 +361,16 @@ pub(crate) fn damaged(bytes: &[u8]) -> View {
     if shown.len() < bytes.len() {
         text.push('…');
     }
-    View {
-        damaged: true,
-        ..View::text(None, text)
-    }
+    View { damaged: true, ..View::text(None, text) }
 }
 
 /// A file that stands in the record as a `data:` URL, or is only named by an address.
 pub(crate) fn media_url(url: &str) -> Part {
-    let Some((head, data)) = url
-        .strip_prefix("data:")
-        .and_then(|data| data.split_once(','))
-    else {
-        return Part::Media {
-            media_type: "image".to_owned(),
-            bytes: 0,
-        };
+    let Some((head, data)) = url.strip_prefix("data:").and_then(|data| data.split_once(',')) else {
+        return Part::Media { media_type: "image".to_owned(), bytes: 0 };
     };
-    let media_type = head
-        .split(';')
-        .next()
-        .filter(|kind| !kind.is_empty())
-        .unwrap_or("text/plain")
-        .to_owned();
-    let bytes = if head.ends_with(";base64") {
-        decoded_len(data)
-    } else {
-        data.len() as u64
-    };
+    let media_type = head.split(';').next().filter(|kind| !kind.is_empty()).unwrap_or("text/plain").to_owned();
+    let bytes = if head.ends_with(";base64") { decoded_len(data) } else { data.len() as u64 };
     Part::Media { media_type, bytes }
 }
 

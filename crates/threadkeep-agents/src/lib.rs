@@ -9,8 +9,8 @@ use std::sync::Arc;
 pub mod claude_code;
 pub mod codec;
 pub mod codex;
-mod json;
 pub mod import;
+mod json;
 pub mod segments;
 
 /// All codecs, in the order in which they are asked whether a file is theirs.

@@ -58,27 +58,21 @@ impl Segment {
     /// The physical line the segment begins on, from 1.
     pub fn line(&self) -> u64 {
         match self {
-            Self::Record { line, .. } | Self::Opaque { line, .. } | Self::Tail { line, .. } => {
-                *line
-            }
+            Self::Record { line, .. } | Self::Opaque { line, .. } | Self::Tail { line, .. } => *line,
         }
     }
 
     /// Where the segment begins in the file.
     pub fn offset(&self) -> u64 {
         match self {
-            Self::Record { offset, .. }
-            | Self::Opaque { offset, .. }
-            | Self::Tail { offset, .. } => *offset,
+            Self::Record { offset, .. } | Self::Opaque { offset, .. } | Self::Tail { offset, .. } => *offset,
         }
     }
 
     /// The segment's bytes, without the newline that belongs to a record.
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Self::Record { bytes, .. } | Self::Opaque { bytes, .. } | Self::Tail { bytes, .. } => {
-                bytes
-            }
+            Self::Record { bytes, .. } | Self::Opaque { bytes, .. } | Self::Tail { bytes, .. } => bytes,
         }
     }
 
@@ -127,14 +121,7 @@ impl<R: BufRead> Segments<R> {
     /// Reads on in a file that has grown; `input` yields the bytes from `position` on.
     pub fn starting_at(input: R, position: Position) -> Self {
         let ready = VecDeque::new();
-        Self {
-            input,
-            position,
-            max_line: MAX_LINE_BYTES,
-            ready,
-            in_long_line: false,
-            done: false,
-        }
+        Self { input, position, max_line: MAX_LINE_BYTES, ready, in_long_line: false, done: false }
     }
 
     /// The same with another bound on the length of a line.
@@ -150,15 +137,9 @@ impl<R: BufRead> Segments<R> {
     }
 
     fn fill(&mut self) -> io::Result<()> {
-        let room = if self.in_long_line {
-            LONG_LINE_CHUNK
-        } else {
-            self.max_line.saturating_add(1)
-        };
+        let room = if self.in_long_line { LONG_LINE_CHUNK } else { self.max_line.saturating_add(1) };
         let mut line = Vec::new();
-        (&mut self.input)
-            .take(room as u64)
-            .read_until(b'\n', &mut line)?;
+        (&mut self.input).take(room as u64).read_until(b'\n', &mut line)?;
         let ended = line.last() == Some(&b'\n');
         if line.is_empty() {
             self.done = true;
@@ -178,24 +159,13 @@ impl<R: BufRead> Segments<R> {
         let Position { offset, line } = self.position;
         self.position.offset += bytes.len() as u64;
         self.position.line += u64::from(ended);
-        self.ready.push_back(Segment::Opaque {
-            line,
-            offset,
-            bytes,
-            reason,
-        });
+        self.ready.push_back(Segment::Opaque { line, offset, bytes, reason });
     }
 
     fn split(&mut self, bytes: Vec<u8>, ended: bool) {
         let start = self.position;
         let body = bytes.len() - usize::from(ended);
-        let mut line = Line {
-            bytes,
-            body,
-            at: 0,
-            gap: 0,
-            reason: None,
-        };
+        let mut line = Line { bytes, body, at: 0, gap: 0, reason: None };
         if start.offset == 0 && line.rest().starts_with(BOM) {
             line.at = BOM.len();
         }
@@ -205,53 +175,32 @@ impl<R: BufRead> Segments<R> {
                 let newline = ended && end == line.body;
                 let offset = start.offset + line.at as u64;
                 let bytes = line.take(end, newline);
-                self.ready.push_back(Segment::Record {
-                    line: start.line,
-                    offset,
-                    bytes,
-                    newline,
-                });
+                self.ready.push_back(Segment::Record { line: start.line, offset, bytes, newline });
             }
         }
         if ended {
             line.body = line.body.max(line.bytes.len());
             line.at = line.body;
             self.take_gap(&mut line, start);
-            self.position = Position {
-                offset: start.offset + line.at as u64,
-                line: start.line + 1,
-            };
+            self.position = Position { offset: start.offset + line.at as u64, line: start.line + 1 };
         } else {
             self.position.offset = start.offset + line.gap as u64;
             if line.gap < line.body {
                 let bytes = line.bytes.split_off(line.gap);
                 let offset = self.position.offset;
-                self.ready.push_back(Segment::Tail {
-                    line: start.line,
-                    offset,
-                    bytes,
-                });
+                self.ready.push_back(Segment::Tail { line: start.line, offset, bytes });
             }
         }
     }
 
     /// Hands out what stands between the last record and here, if anything does.
     fn take_gap(&mut self, line: &mut Line, start: Position) {
-        let bytes = line
-            .bytes
-            .get(line.gap..line.at)
-            .unwrap_or_default()
-            .to_vec();
+        let bytes = line.bytes.get(line.gap..line.at).unwrap_or_default().to_vec();
         let offset = start.offset + line.gap as u64;
         line.gap = line.at;
         let reason = line.reason.take();
         if !bytes.is_empty() {
-            self.ready.push_back(Segment::Opaque {
-                line: start.line,
-                offset,
-                bytes,
-                reason,
-            });
+            self.ready.push_back(Segment::Opaque { line: start.line, offset, bytes, reason });
         }
     }
 }
@@ -346,17 +295,10 @@ impl Line {
         } else {
             let text = error.to_string();
             let what = text.split(" at line ").next().unwrap_or_default();
-            format!(
-                "not JSON: {what} at byte {} of the line",
-                self.at + error.column()
-            )
+            format!("not JSON: {what} at byte {} of the line", self.at + error.column())
         };
         self.blame(reason);
-        let next = if cut {
-            None
-        } else {
-            self.resync(error.column())
-        };
+        let next = if cut { None } else { self.resync(error.column()) };
         self.at = next.unwrap_or(self.body);
     }
 
@@ -369,16 +311,8 @@ impl Line {
         let inside = self.rest().first() == Some(&b'{');
         let error_at = self.at + column;
         let (from, to) = if inside {
-            let nuls = self
-                .bytes
-                .iter()
-                .skip(error_at.saturating_sub(1))
-                .take_while(|byte| **byte == 0)
-                .count();
-            (
-                error_at.saturating_sub(3).max(self.at + 1),
-                error_at + nuls + 2,
-            )
+            let nuls = self.bytes.iter().skip(error_at.saturating_sub(1)).take_while(|byte| **byte == 0).count();
+            (error_at.saturating_sub(3).max(self.at + 1), error_at + nuls + 2)
         } else {
             (self.at + 1, self.body)
         };
@@ -388,10 +322,7 @@ impl Line {
             let Ok(length) = value_end(rest) else {
                 return false;
             };
-            let after = rest
-                .iter()
-                .skip(length)
-                .find(|byte| !matches!(byte, 0 | b' ' | b'\t' | b'\r'));
+            let after = rest.iter().skip(length).find(|byte| !matches!(byte, 0 | b' ' | b'\t' | b'\r'));
             length > 2 && matches!(after, None | Some(b'{'))
         })
     }

@@ -36,15 +36,9 @@ fn samples() -> Vec<PathBuf> {
 
 fn codec_of(path: &Path, bytes: &[u8]) -> Option<Arc<dyn Codec>> {
     let head = &bytes[..bytes.len().min(64 << 10)];
-    let mut found = codecs()
-        .into_iter()
-        .filter(|codec| codec.detect(path, head));
+    let mut found = codecs().into_iter().filter(|codec| codec.detect(path, head));
     let first = found.next();
-    assert!(
-        found.next().is_none(),
-        "{}: more than one codec takes it",
-        path.display()
-    );
+    assert!(found.next().is_none(), "{}: more than one codec takes it", path.display());
     first
 }
 
@@ -55,18 +49,10 @@ fn each_codec_takes_its_own_agents_files_only() {
         let Some(codec) = codec_of(&path, &bytes) else {
             continue;
         };
-        let folder = path
-            .strip_prefix(SAMPLES)
-            .unwrap()
-            .components()
-            .next()
-            .unwrap();
+        let folder = path.strip_prefix(SAMPLES).unwrap().components().next().unwrap();
         assert_eq!(folder.as_os_str(), codec.agent(), "{}", path.display());
         let name = path.file_name().unwrap().to_str().unwrap();
-        assert!(
-            !name.contains("history") && !name.contains("index"),
-            "{name} is no session"
-        );
+        assert!(!name.contains("history") && !name.contains("index"), "{name} is no session");
     }
 }
 
@@ -74,8 +60,7 @@ fn each_codec_takes_its_own_agents_files_only() {
 fn every_real_session_is_taken() {
     for path in samples() {
         let name = path.to_str().unwrap().to_owned();
-        let session =
-            name.ends_with(".jsonl") && !name.contains("history") && !name.contains("index");
+        let session = name.ends_with(".jsonl") && !name.contains("history") && !name.contains("index");
         let real = name.contains("/claude-code/real-") || name.contains("/mock-");
         let ours = name.contains("/claude-code/") || name.contains("/codex/");
         if session && real && ours {
@@ -89,12 +74,7 @@ fn every_real_session_is_taken() {
 fn segments_give_every_file_back() {
     for path in samples() {
         let bytes = std::fs::read(&path).unwrap();
-        assert_eq!(
-            run::joined(&run::segments(&bytes)),
-            bytes,
-            "{}",
-            path.display()
-        );
+        assert_eq!(run::joined(&run::segments(&bytes)), bytes, "{}", path.display());
     }
 }
 
@@ -111,13 +91,7 @@ fn sessions_read_the_same_in_parts_and_keep_their_results() {
         for (outcome, segment) in whole.outcomes.iter().zip(&segments) {
             if let run::Outcome::Placed(_, record) = outcome {
                 let view = codec.view(&record.kind, segment.bytes());
-                assert_eq!(
-                    view.role,
-                    record.role,
-                    "{} line {}",
-                    path.display(),
-                    segment.line()
-                );
+                assert_eq!(view.role, record.role, "{} line {}", path.display(), segment.line());
             }
         }
         // Small files at every cut, large ones at some.
@@ -160,8 +134,7 @@ fn a_rewind_and_an_inline_sub_agent_are_branches() {
     if let Some(branches) = branches("claude-code/fixture-forked.jsonl") {
         assert_eq!(branches, 2);
     }
-    let inline =
-        "claude-code/mock-1.0.44-subagent/-tmp-ag-proj/356b62f1-9d80-4d47-b96b-1bfb9050f302.jsonl";
+    let inline = "claude-code/mock-1.0.44-subagent/-tmp-ag-proj/356b62f1-9d80-4d47-b96b-1bfb9050f302.jsonl";
     if let Some(branches) = branches(inline) {
         assert_eq!(branches, 2);
     }

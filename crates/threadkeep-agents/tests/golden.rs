@@ -23,10 +23,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             files(&path, found);
-        } else if path
-            .extension()
-            .is_some_and(|ending| ending == "jsonl" || ending == "json")
-        {
+        } else if path.extension().is_some_and(|ending| ending == "jsonl" || ending == "json") {
             found.push(path);
         }
     }
@@ -35,15 +32,9 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
 
 fn detected(path: &Path, bytes: &[u8]) -> Option<Arc<dyn Codec>> {
     let head = &bytes[..bytes.len().min(64 << 10)];
-    let mut found = codecs()
-        .into_iter()
-        .filter(|codec| codec.detect(path, head));
+    let mut found = codecs().into_iter().filter(|codec| codec.detect(path, head));
     let first = found.next();
-    assert!(
-        found.next().is_none(),
-        "{}: more than one codec takes it",
-        path.display()
-    );
+    assert!(found.next().is_none(), "{}: more than one codec takes it", path.display());
     first
 }
 
@@ -54,20 +45,10 @@ fn listing(codec: &Arc<dyn Codec>, run: &Run, segments: &[Segment]) -> String {
         match outcome {
             Outcome::Opaque(reason) => {
                 let reason = reason.as_deref().unwrap_or("nothing wrong");
-                writeln!(
-                    out,
-                    "{line:>3}  opaque, {} bytes: {reason}",
-                    segment.bytes().len()
-                )
-                .unwrap();
+                writeln!(out, "{line:>3}  opaque, {} bytes: {reason}", segment.bytes().len()).unwrap();
             }
             Outcome::Tail => {
-                writeln!(
-                    out,
-                    "{line:>3}  tail, {} bytes: waits for the next run",
-                    segment.bytes().len()
-                )
-                .unwrap();
+                writeln!(out, "{line:>3}  tail, {} bytes: waits for the next run", segment.bytes().len()).unwrap();
             }
             Outcome::Skipped(reason) => writeln!(out, "{line:>3}  skipped: {reason}").unwrap(),
             Outcome::Beside(record) | Outcome::Placed(_, record) => {
@@ -84,40 +65,19 @@ fn listing(codec: &Arc<dyn Codec>, run: &Run, segments: &[Segment]) -> String {
                 };
                 let role = record.role.as_ref().map_or("-", |role| role.as_str());
                 if !matches!(record.place, Place::Beside) {
-                    assert_eq!(
-                        view.role.as_ref(),
-                        record.role.as_ref(),
-                        "line {line}: the view's role"
-                    );
+                    assert_eq!(view.role.as_ref(), record.role.as_ref(), "line {line}: the view's role");
                 }
                 let turn = if record.starts_turn { " turn" } else { "" };
                 let damaged = if view.damaged { " damaged" } else { "" };
-                let text: String = view
-                    .to_text()
-                    .replace('\n', "⏎")
-                    .chars()
-                    .take(100)
-                    .collect();
-                let usage = view.usage.map_or_else(String::new, |usage| {
-                    format!(" ({}/{})", usage.input, usage.output)
-                });
-                writeln!(
-                    out,
-                    "{line:>3}  {place:<14} {:<11} {role:<9}{turn}{damaged} | {text}{usage}",
-                    record.kind
-                )
-                .unwrap();
+                let text: String = view.to_text().replace('\n', "⏎").chars().take(100).collect();
+                let usage = view.usage.map_or_else(String::new, |usage| format!(" ({}/{})", usage.input, usage.output));
+                writeln!(out, "{line:>3}  {place:<14} {:<11} {role:<9}{turn}{damaged} | {text}{usage}", record.kind)
+                    .unwrap();
             }
         }
     }
     writeln!(out, "\nbranches: {}", run.branches()).unwrap();
-    writeln!(
-        out,
-        "head: {}",
-        run.head
-            .map_or("the last record".to_owned(), |no| format!("#{no}"))
-    )
-    .unwrap();
+    writeln!(out, "head: {}", run.head.map_or("the last record".to_owned(), |no| format!("#{no}"))).unwrap();
     facts(&mut out, &run.facts);
     out
 }
@@ -140,22 +100,11 @@ fn every_file_reads_as_its_listing_says() {
     for path in found {
         let bytes = std::fs::read(&path).unwrap();
         let segments = run::segments(&bytes);
-        assert_eq!(
-            run::joined(&segments),
-            bytes,
-            "{} is not what its segments say",
-            path.display()
-        );
+        assert_eq!(run::joined(&segments), bytes, "{} is not what its segments say", path.display());
         let text = match detected(&path, &bytes) {
             None => "not a session\n".to_owned(),
             Some(codec) => {
-                assert!(
-                    path.to_str()
-                        .unwrap()
-                        .contains(&format!("files/{}/", codec.agent())),
-                    "{}",
-                    path.display()
-                );
+                assert!(path.to_str().unwrap().contains(&format!("files/{}/", codec.agent())), "{}", path.display());
                 let whole = run::read(&codec, &path, &segments, None);
                 run::check_splits(&codec, &path, &segments, 1);
                 run::check_results(&codec, &whole, &segments, &path.display().to_string());
@@ -170,11 +119,7 @@ fn every_file_reads_as_its_listing_says() {
             wrong.push(format!("{}\n{text}", golden.display()));
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "these listings differ:\n\n{}",
-        wrong.join("\n\n")
-    );
+    assert!(wrong.is_empty(), "these listings differ:\n\n{}", wrong.join("\n\n"));
 }
 
 #[test]
@@ -183,10 +128,7 @@ fn the_shipped_examples_are_what_they_are_meant_to_show() {
     let mut found = Vec::new();
     files(&examples, &mut found);
     let mut seen = Vec::new();
-    for path in found
-        .iter()
-        .filter(|path| path.extension().is_some_and(|ending| ending == "jsonl"))
-    {
+    for path in found.iter().filter(|path| path.extension().is_some_and(|ending| ending == "jsonl")) {
         let bytes = std::fs::read(path).unwrap();
         let segments = run::segments(&bytes);
         let Some(codec) = detected(path, &bytes) else {
@@ -195,10 +137,7 @@ fn the_shipped_examples_are_what_they_are_meant_to_show() {
         let read = run::read(&codec, path, &segments, None);
         run::check_splits(&codec, path, &segments, 1);
         run::check_results(&codec, &read, &segments, &path.display().to_string());
-        let damage = segments
-            .iter()
-            .filter(|segment| !matches!(segment, Segment::Record { .. }))
-            .count();
+        let damage = segments.iter().filter(|segment| !matches!(segment, Segment::Record { .. })).count();
         seen.push((codec.agent(), read.placed().len(), read.branches(), damage));
     }
     let expected = [

@@ -1,5 +1,8 @@
 //! Importing real and hand-made files into a store.
 
+#![cfg(test)]
+#![expect(clippy::cast_possible_wrap, reason = "counts of a test are small")]
+
 use std::path::{Path, PathBuf};
 
 use threadkeep::blocking::Store;
@@ -9,7 +12,12 @@ use threadkeep_agents::import::{ImportOptions, ImportReport, Importer};
 fn import(store: &Store, path: &Path) -> ImportReport {
     let report = Importer::new(store, ImportOptions::default()).run(&[path.to_owned()], &mut |_| {}).unwrap();
     let items = &report.items;
-    assert_eq!(items.read, items.imported + items.unchanged + items.skipped, "{}: the counts do not add up", path.display());
+    assert_eq!(
+        items.read,
+        items.imported + items.unchanged + items.skipped,
+        "{}: the counts do not add up",
+        path.display()
+    );
     report
 }
 
@@ -114,7 +122,8 @@ const SESSION: &str = "5e551011-0000-4000-8000-000000000001";
 fn write(path: &Path, lines: &[String], end: &str) {
     std::fs::write(path, lines.join("\n") + end).unwrap();
     // Equal sizes and times would be an unchanged file; tests write faster than clocks tick.
-    let time = std::fs::metadata(path).unwrap().modified().unwrap() + std::time::Duration::from_secs(lines.len() as u64);
+    let time =
+        std::fs::metadata(path).unwrap().modified().unwrap() + std::time::Duration::from_secs(lines.len() as u64);
     std::fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
 }
 
@@ -150,8 +159,11 @@ fn a_growing_file_is_imported_as_if_it_had_been_whole() {
     }
 }
 
+/// Id, depth, source id, content and turn of an item.
+type Imported = (String, u32, Option<String>, Vec<u8>, Option<i64>);
+
 /// What was imported, apart from what the time of importing decides.
-fn hashless(store: &Store) -> Vec<(String, u32, Option<String>, Vec<u8>, Option<i64>)> {
+fn hashless(store: &Store) -> Vec<Imported> {
     let id = ThreadId::new(SESSION).unwrap();
     let items = store.items(&id, ItemQuery::default()).unwrap().entries;
     items.into_iter().map(|item| (item.id.to_string(), item.depth, item.source_id, item.content, item.turn)).collect()
@@ -344,7 +356,10 @@ fn imported_items_have_views() {
     let codec = threadkeep_agents::codecs().into_iter().find(|codec| codec.format() == "claude-code").unwrap();
     let items = store.items(&ThreadId::new(SESSION).unwrap(), ItemQuery::default()).unwrap().entries;
     let texts: Vec<_> = items.iter().map(|item| codec.view(&item.kind, &item.content).to_text()).collect();
-    assert_eq!(texts, ["Fix the login test", "The clock is mocked twice.", "And the token?", "It expires at midnight."]);
+    assert_eq!(
+        texts,
+        ["Fix the login test", "The clock is mocked twice.", "And the token?", "It expires at midnight."]
+    );
 }
 
 /// An import that is not allowed to write writes nothing, and a file that is no session is named.

@@ -113,28 +113,16 @@ fn nesting_costs_no_stack() {
     assert_eq!(run::joined(&segments), deep.as_bytes());
     for codec in [Arc::new(ClaudeCode) as Arc<dyn Codec>, Arc::new(Codex)] {
         run::read(&codec, Path::new("x.jsonl"), &segments, None);
-        assert!(
-            codec
-                .view(&threadkeep::Kind::Message, segments[0].bytes())
-                .damaged
-        );
+        assert!(codec.view(&threadkeep::Kind::Message, segments[0].bytes()).damaged);
     }
     let open = "{\"a\":".repeat(100_000);
-    assert!(matches!(
-        &run::segments(open.as_bytes())[..],
-        [Segment::Tail { .. }]
-    ));
+    assert!(matches!(&run::segments(open.as_bytes())[..], [Segment::Tail { .. }]));
 }
 
 #[test]
 fn reading_on_counts_lines() {
-    let position = Position {
-        offset: 100,
-        line: 7,
-    };
-    let segments: Vec<Segment> = Segments::starting_at(&b"{}\n{}\n"[..], position)
-        .map(Result::unwrap)
-        .collect();
+    let position = Position { offset: 100, line: 7 };
+    let segments: Vec<Segment> = Segments::starting_at(&b"{}\n{}\n"[..], position).map(Result::unwrap).collect();
     assert_eq!((segments[1].offset(), segments[1].line()), (103, 8));
 }
 
@@ -237,12 +225,7 @@ impl Written {
                 let older = back.map(|back| back.get(&self.ids).clone());
                 self.lead(prompt(), older.as_deref().or(leaf));
             }
-            Step::Work {
-                calls,
-                order,
-                linked,
-                progress,
-            } => {
+            Step::Work { calls, order, linked, progress } => {
                 self.work(*calls, order, *linked, *progress);
             }
             Step::Answer => {

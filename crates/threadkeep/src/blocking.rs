@@ -231,6 +231,8 @@ mirror! { LiveThread, "LiveThread":
     fn rewind(&self, to: Address) -> Result<()>;
     fn clear(&self) -> Result<u64>;
     fn head(&self) -> Result<Option<Address>>;
+    fn load_history(&self, query: ItemQuery) -> Result<Page<Item>>;
+    fn read(&self) -> Result<Thread>;
     fn persist(&self) -> Result<()>;
     fn flush(&self) -> Result<()>;
     fn shutdown(&self) -> Result<()>;

@@ -131,7 +131,18 @@ mod tests {
         let source = ItemId::from_uuid(uuid::Uuid::from_bytes([3; 16]));
         let parent = genesis(&thread);
         let created_at = Timestamp(1_767_323_045_678);
-        let link = Link { thread: &thread, parent, id, turn: Some(3), writer, epoch: 4, tick: 5, created_at, digest, sources: &[source] };
+        let link = Link {
+            thread: &thread,
+            parent,
+            id,
+            turn: Some(3),
+            writer,
+            epoch: 4,
+            tick: 5,
+            created_at,
+            digest,
+            sources: &[source],
+        };
         let hash = item_hash(&link);
         let bare = item_hash(&Link { turn: None, sources: &[], ..link });
         let docs = include_str!("../../../docs/data-model.md");

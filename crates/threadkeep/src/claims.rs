@@ -101,7 +101,9 @@ pub(crate) fn heartbeat(tx: &mut dyn Tx, holder: &str, now: Timestamp) -> Result
 }
 
 fn read_holder(row: &Row<'_>) -> Result<Option<Holder>> {
-    let Some(id) = row.opt_text(0)? else { return Ok(None) };
+    let Some(id) = row.opt_text(0)? else {
+        return Ok(None);
+    };
     Ok(Some(Holder {
         id: id.to_owned(),
         machine: row.text(1)?.to_owned(),
@@ -132,7 +134,9 @@ impl Liveness {
 
     /// Makes this store's holder visible as alive until the process ends or the store is dropped.
     pub(crate) fn announce(&self, id: &str) -> Result<()> {
-        let Some(folder) = &self.folder else { return Ok(()) };
+        let Some(folder) = &self.folder else {
+            return Ok(());
+        };
         let mut own = self.own.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if own.is_none() {
             create_folder(folder)?;
@@ -150,7 +154,9 @@ impl Liveness {
 
     /// Whether the holder is alive.
     pub(crate) fn is_alive(&self, holder: &Holder, now: Timestamp) -> bool {
-        let Some(folder) = &self.folder else { return true };
+        let Some(folder) = &self.folder else {
+            return true;
+        };
         // The id becomes a file name: only what a store mints is let through.
         if uuid::Uuid::try_parse(&holder.id).is_err() {
             return false;

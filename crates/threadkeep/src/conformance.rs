@@ -3,6 +3,8 @@
 //! One clause is one promise and one test, so that a failure names the promise that was broken. A clause gets a store of
 //! its own. Run them all with [`clauses`]; the crate's own tests do so on every engine.
 
+#![expect(clippy::indexing_slicing, reason = "a clause that panics is a clause that fails")]
+
 mod append;
 mod claims;
 mod fork;

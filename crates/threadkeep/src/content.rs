@@ -96,25 +96,29 @@ fn splice(content: &[u8], blobs: &mut Vec<Blob>) -> Option<Vec<u8>> {
     let mut literal = Vec::new();
     let mut taken = 0;
     for (start, end) in base64_runs(content) {
-        let (Some(before), Some(text)) = (content.get(taken..start), content.get(start..end)) else { continue };
-        let Some(payload) = reversible(text) else { continue };
+        let (Some(before), Some(text)) = (content.get(taken..start), content.get(start..end)) else {
+            continue;
+        };
+        let Some(payload) = reversible(text) else {
+            continue;
+        };
         literal.extend_from_slice(before);
-        splices.push(Splice { at: literal.len(), base64: true, digest: keep(payload, blobs) });
+        splices.push(Splice { at: literal.len(), base64: true, digest: keep(&payload, blobs) });
         taken = end;
     }
     literal.extend_from_slice(content.get(taken..).unwrap_or_default());
     if literal.len() >= BLOB_FROM && splices.is_empty() {
-        let digest = keep(std::mem::take(&mut literal), blobs);
+        let digest = keep(&std::mem::take(&mut literal), blobs);
         splices.push(Splice { at: 0, base64: false, digest });
     }
     (!splices.is_empty()).then(|| write_template(&splices, &literal))
 }
 
-fn keep(payload: Vec<u8>, blobs: &mut Vec<Blob>) -> Hash {
-    let digest = Hash::of(&payload);
+fn keep(payload: &[u8], blobs: &mut Vec<Blob>) -> Hash {
+    let digest = Hash::of(payload);
     if !blobs.iter().any(|blob| blob.digest == digest) {
         let size = payload.len();
-        let (encoding, data) = squeeze(&payload);
+        let (encoding, data) = squeeze(payload);
         blobs.push(Blob { digest, size, encoding, data });
     }
     digest
@@ -140,7 +144,8 @@ fn base64_runs(content: &[u8]) -> Vec<(usize, usize)> {
         let start = probe - before.iter().rev().take_while(|byte| in_alphabet(byte)).count();
         let after = content.get(probe..).unwrap_or_default();
         let letters = probe + after.iter().take_while(|byte| in_alphabet(byte)).count();
-        let padding = content.get(letters..).unwrap_or_default().iter().take(2).take_while(|byte| **byte == b'=').count();
+        let padding =
+            content.get(letters..).unwrap_or_default().iter().take(2).take_while(|byte| **byte == b'=').count();
         let end = letters + padding;
         if end - start >= BASE64_FROM {
             runs.push((start, end));

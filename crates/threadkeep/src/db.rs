@@ -45,9 +45,12 @@ impl<'a> From<&'a [u8]> for Value<'a> {
     }
 }
 
-impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
+impl<T> From<Option<T>> for Value<'_>
+where
+    Self: From<T>,
+{
     fn from(value: Option<T>) -> Self {
-        value.map_or(Self::Null, Into::into)
+        value.map_or(Self::Null, Self::from)
     }
 }
 

@@ -154,7 +154,7 @@ impl ItemKey {
         self.0 >> 32
     }
 
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the lower 32 bits are the depth")]
+    #[expect(clippy::cast_sign_loss, reason = "the lower 32 bits are the depth")]
     pub(crate) const fn depth(self) -> u32 {
         (self.0 & 0xffff_ffff) as u32
     }

@@ -9,12 +9,13 @@ use crate::claims;
 use crate::db::{Pending, Sync, Tx};
 use crate::error::{Error, Result};
 use crate::id::{Address, ItemId, ThreadId};
-use crate::item::{Appended, Durability, Expect, NewItem};
+use crate::item::{Appended, Durability, Expect, Item, NewItem};
 use crate::log::append::{After, Append, Prepared, Run, TurnRule, append, find_repeated};
+use crate::log::read::ItemQuery;
 use crate::log::{head, path};
 use crate::sources::{self, ImportBatch, ImportPart};
-use crate::store::Inner;
-use crate::thread::Policy;
+use crate::store::{Inner, Threads};
+use crate::thread::{Page, Policy, Thread};
 use crate::threads::{self, Creation, Scope};
 use crate::turn::TurnEnd;
 use crate::turns;
@@ -158,7 +159,8 @@ impl LiveThread {
     /// # Errors
     /// [`Error::NotFound`] when no turn is open.
     pub async fn end_turn(&self, end: TurnEnd) -> Result<i64> {
-        self.under_claim(move |tx, claim| turns::end(tx, claim.thread, claim.epoch, claim.writer, claim.now, &end)).await
+        self.under_claim(move |tx, claim| turns::end(tx, claim.thread, claim.epoch, claim.writer, claim.now, &end))
+            .await
     }
 
     /// Moves the head back (or anywhere) to an item of this thread. What came after it stays, on its branch.
@@ -166,7 +168,8 @@ impl LiveThread {
     /// # Errors
     /// [`Error::NotFound`] when the thread does not reach the item.
     pub async fn rewind(&self, to: Address) -> Result<()> {
-        self.under_claim(move |tx, claim| head::set_head(tx, claim.thread, claim.epoch, claim.writer, claim.now, to)).await
+        self.under_claim(move |tx, claim| head::set_head(tx, claim.thread, claim.epoch, claim.writer, claim.now, to))
+            .await
     }
 
     /// Starts afresh: the next append begins a new root. What was written stays readable by its addresses. Gives the number
@@ -191,6 +194,24 @@ impl LiveThread {
         let id = self.live.id.clone();
         let read = move |tx: &mut dyn Tx| head::head_of(tx, &id)?.0.map(|key| path::address_of(tx, key)).transpose();
         self.live.inner.db.read(read).await
+    }
+
+    /// Reads a page of this thread's path, everything that was appended (and queued) before included.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when nothing is stored yet.
+    pub async fn load_history(&self, query: ItemQuery) -> Result<Page<Item>> {
+        self.settled().await?;
+        self.threads().items(&self.live.id, query).await
+    }
+
+    /// Reads this thread's metadata, archived or not.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when nothing is stored yet.
+    pub async fn read(&self) -> Result<Thread> {
+        self.settled().await?;
+        self.threads().get(&self.live.id).await
     }
 
     /// Stores the thread itself, if it is not stored yet, and everything that was appended. Repeating it changes nothing.
@@ -257,7 +278,9 @@ impl LiveThread {
         let mut state = self.live.state.lock().await;
         let _ = self.collect(&mut state, true).await;
         let requests = state.unsaved.drain(..);
-        requests.flat_map(|request| request.runs.iter().flat_map(|run| run.items.iter().map(to_new)).collect::<Vec<_>>()).collect()
+        requests
+            .flat_map(|request| request.runs.iter().flat_map(|run| run.items.iter().map(to_new)).collect::<Vec<_>>())
+            .collect()
     }
 
     /// Writes one step of an import: items with their places, the map of their file, and how far it has been read.
@@ -287,6 +310,19 @@ impl LiveThread {
         self.live.inner.db.write(sync, write).await
     }
 
+    /// Waits for what was queued; a closed handle has nothing on its way.
+    async fn settled(&self) -> Result<()> {
+        let mut state = self.live.state.lock().await;
+        match state.phase {
+            Phase::Open(_) => self.settle(&mut state).await,
+            Phase::Unborn(_) | Phase::Closed => Ok(()),
+        }
+    }
+
+    fn threads(&self) -> Threads {
+        Threads { inner: Arc::clone(&self.live.inner), scope: Scope::All }
+    }
+
     fn check_open(&self, state: &State) -> Result<()> {
         match state.phase {
             Phase::Closed => Err(Error::Closed { thread: self.live.id.clone() }),
@@ -298,7 +334,9 @@ impl LiveThread {
     async fn materialise(&self, state: &mut State, sync: Sync) -> Result<i64> {
         let creation = match &state.phase {
             Phase::Open(epoch) => return Ok(*epoch),
-            Phase::Closed => return Err(Error::Closed { thread: self.live.id.clone() }),
+            Phase::Closed => {
+                return Err(Error::Closed { thread: self.live.id.clone() });
+            }
             Phase::Unborn(creation) => creation.clone(),
         };
         let holder = self.live.inner.holder()?;
@@ -405,14 +443,18 @@ impl LiveThread {
                 }
                 Some(answer) => answer,
             };
-            let Some(queued) = state.queue.pop_front() else { break };
+            let Some(queued) = state.queue.pop_front() else {
+                break;
+            };
             first_error = first_error.or(self.keep_failed(state, queued.request, answer).await.err());
         }
         first_error.map_or(Ok(()), Err)
     }
 
     async fn collect_one(&self, state: &mut State) -> Result<()> {
-        let Some(queued) = state.queue.pop_front() else { return Ok(()) };
+        let Some(queued) = state.queue.pop_front() else {
+            return Ok(());
+        };
         let answer = queued.pending.await;
         self.keep_failed(state, queued.request, answer).await
     }
@@ -505,7 +547,9 @@ fn keep(state: &mut State, request: Arc<Append>, error: &Error) {
 fn import_runs(batch: &ImportBatch, host: &dyn crate::host::Host) -> Result<Vec<Run>> {
     let mut runs: Vec<(After, Vec<Prepared>)> = Vec::new();
     for segment in &batch.segments {
-        let ImportPart::Item { item, after, starts_turn, .. } = &segment.part else { continue };
+        let ImportPart::Item { item, after, starts_turn, .. } = &segment.part else {
+            continue;
+        };
         let mut prepared = Prepared::new(NewItem::clone(item), host)?;
         prepared.starts_turn = *starts_turn;
         match runs.last_mut() {

@@ -256,7 +256,9 @@ pub(crate) fn parts(tx: &mut dyn Tx, file: &str, after: i64, limit: i64) -> Resu
         let bytes = match (item, bytes) {
             (Some(item), _) => load_spliced(tx, crate::id::ItemKey(item))?,
             (None, Some(bytes)) => bytes,
-            (None, None) => return Err(Error::corrupt(format!("segment {position} of {file}"), "it has no bytes")),
+            (None, None) => {
+                return Err(Error::corrupt(format!("segment {position} of {file}"), "it has no bytes"));
+            }
         };
         parts.push(FilePart { position, bytes });
     }

@@ -62,8 +62,10 @@ pub struct AgentStats {
 
 /// Counts.
 pub(crate) fn count(tx: &mut dyn Tx) -> Result<Stats> {
-    let mut stats = Stats { workspaces: query_one(tx, COUNT_WORKSPACES, &[], |row| row.int(0))?.unwrap_or(0), ..Stats::default() };
-    let shelves = query_all(tx, COUNT_THREADS, &[], |row| Ok((row.int(0)?, row.int(1)?, row.int(2)?, row.int(3)?, row.int(4)?)))?;
+    let mut stats =
+        Stats { workspaces: query_one(tx, COUNT_WORKSPACES, &[], |row| row.int(0))?.unwrap_or(0), ..Stats::default() };
+    let shelves =
+        query_all(tx, COUNT_THREADS, &[], |row| Ok((row.int(0)?, row.int(1)?, row.int(2)?, row.int(3)?, row.int(4)?)))?;
     for (shelf, threads, items, branches, turns) in shelves {
         match shelf {
             0 => stats.active = threads,
@@ -81,7 +83,9 @@ pub(crate) fn count(tx: &mut dyn Tx) -> Result<Stats> {
     if let Some((given, stored)) = query_one(tx, CONTENT_BYTES, &[], |row| Ok((row.int(0)?, row.int(1)?)))? {
         (stats.content_bytes, stats.stored_bytes) = (given, stored);
     }
-    if let Some((count, given, stored)) = query_one(tx, BLOB_BYTES, &[], |row| Ok((row.int(0)?, row.int(1)?, row.int(2)?)))? {
+    if let Some((count, given, stored)) =
+        query_one(tx, BLOB_BYTES, &[], |row| Ok((row.int(0)?, row.int(1)?, row.int(2)?)))?
+    {
         (stats.blobs, stats.blob_bytes, stats.stored_blob_bytes) = (count, given, stored);
     }
     Ok(stats)

@@ -24,13 +24,13 @@ use crate::log::{head, path};
 use crate::sources::{self, FilePart, KnownRecord, SourceFile, SourceStamp};
 use crate::stats::{self, Stats};
 use crate::thread::{ListQuery, NewThread, Page, Shelf, Shelves, SortKey, Status, Thread, ThreadPatch};
+use crate::thread_list;
 use crate::threads::{self, Creation, Scope};
 use crate::time::Timestamp;
 use crate::turn::Turn;
 use crate::turns::{self, TurnQuery};
 use crate::workspaces::{self, Keys, WorkspaceInfo};
 use crate::writers;
-use crate::thread_list;
 
 const DEFAULT_BUSY_BOUND: Duration = Duration::from_secs(30);
 
@@ -205,7 +205,8 @@ impl Store {
             let keys = keys.clone();
             move |tx| workspaces::find(tx, &keys)?.map(|id| workspaces::get(tx, id)).transpose()
         });
-        let has_all = |info: &WorkspaceInfo| keys.own.iter().all(|key| info.keys.iter().any(|(_, have)| *have == key.key));
+        let has_all =
+            |info: &WorkspaceInfo| keys.own.iter().all(|key| info.keys.iter().any(|(_, have)| *have == key.key));
         let info = match known.await? {
             Some(info) if has_all(&info) => info,
             _ => self.inner.db.write(Sync::Synced, move |tx| workspaces::resolve(tx, &keys, fresh, now)).await?,
@@ -597,7 +598,9 @@ impl Threads {
         match self.get(thread).await?.shelf {
             Shelf::Active => {}
             Shelf::Archived if include_archived => {}
-            Shelf::Archived => return Err(Error::Archived { thread: thread.clone() }),
+            Shelf::Archived => {
+                return Err(Error::Archived { thread: thread.clone() });
+            }
             Shelf::Trashed | Shelf::Stub => return Err(Error::not_found("thread", thread)),
         }
         LiveThread::resume(Arc::clone(&self.inner), thread.clone()).await
@@ -841,6 +844,8 @@ fn store_id(db: &Db, host: &dyn Host, now: Timestamp) -> Result<uuid::Uuid> {
 
 /// The bytes of the store's database and its log.
 fn file_bytes(folder: &Path) -> i64 {
-    let size = |suffix: &str| std::fs::metadata(folder.join(format!("{}{suffix}", sqlite::DATABASE))).map_or(0, |meta| meta.len());
+    let size = |suffix: &str| {
+        std::fs::metadata(folder.join(format!("{}{suffix}", sqlite::DATABASE))).map_or(0, |meta| meta.len())
+    };
     i64::try_from(["", "-wal"].into_iter().map(size).sum::<u64>()).unwrap_or(i64::MAX)
 }

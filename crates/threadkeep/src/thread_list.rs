@@ -97,7 +97,8 @@ pub(crate) fn page(tx: &mut dyn Tx, scope: Scope, query: &ListQuery) -> Result<P
         })?;
     }
     let last = entries.last().filter(|_| more);
-    let next_cursor = last.map(|last| Cursor { value: sort_value(last, query.sort), id: last.id.to_string() }.encode(&tag));
+    let next_cursor =
+        last.map(|last| Cursor { value: sort_value(last, query.sort), id: last.id.to_string() }.encode(&tag));
     Ok(Page { entries, next_cursor })
 }
 

@@ -70,11 +70,7 @@ pub trait ThreadStore: Send + Sync + std::fmt::Debug {
     fn list_threads(&self, query: ListQuery) -> BoxFuture<'_, Result<Page<Thread>>>;
 
     /// Changes what the patch names and nothing else. Works while a writer is live.
-    fn update_thread_metadata<'a>(
-        &'a self,
-        thread: &'a ThreadId,
-        patch: ThreadPatch,
-    ) -> BoxFuture<'a, Result<Thread>>;
+    fn update_thread_metadata<'a>(&'a self, thread: &'a ThreadId, patch: ThreadPatch) -> BoxFuture<'a, Result<Thread>>;
 
     /// Takes a thread out of the default list; its status and its live writer stay.
     fn archive_thread<'a>(&'a self, thread: &'a ThreadId) -> BoxFuture<'a, Result<Thread>>;
@@ -223,11 +219,7 @@ impl ThreadStore for Store {
         Box::pin(self.list(query))
     }
 
-    fn update_thread_metadata<'a>(
-        &'a self,
-        thread: &'a ThreadId,
-        patch: ThreadPatch,
-    ) -> BoxFuture<'a, Result<Thread>> {
+    fn update_thread_metadata<'a>(&'a self, thread: &'a ThreadId, patch: ThreadPatch) -> BoxFuture<'a, Result<Thread>> {
         Box::pin(self.update(thread, patch))
     }
 

@@ -84,7 +84,9 @@ pub(crate) fn check_visible(tx: &mut dyn Tx, scope: Scope, thread: &ThreadId) ->
         Ok((workspace, row.parse(1, Shelf::from_int(row.int(1)?), "a shelf")?))
     })?;
     match found {
-        Some((workspace, shelf)) if shelf != Shelf::Stub && (scope == Scope::All || scope == Scope::Workspace(workspace)) => {
+        Some((workspace, shelf))
+            if shelf != Shelf::Stub && (scope == Scope::All || scope == Scope::Workspace(workspace)) =>
+        {
             Ok(shelf)
         }
         _ => Err(Error::not_found("thread", thread)),
@@ -223,19 +225,17 @@ pub(crate) fn update(
 }
 
 /// Puts a thread on a shelf. Archiving keeps the status; the same shelf again changes nothing.
-pub(crate) fn shelve(
-    tx: &mut dyn Tx,
-    scope: Scope,
-    thread: &ThreadId,
-    to: Shelf,
-    now: Timestamp,
-) -> Result<Thread> {
+pub(crate) fn shelve(tx: &mut dyn Tx, scope: Scope, thread: &ThreadId, to: Shelf, now: Timestamp) -> Result<Thread> {
     let current = get(tx, scope, thread)?;
     if current.shelf == to {
         return Ok(current);
     }
     // A thread that comes back from the trash goes where it was.
-    let to = if to == Shelf::Active && current.shelf == Shelf::Trashed && current.archived_at.is_some() { Shelf::Archived } else { to };
+    let to = if to == Shelf::Active && current.shelf == Shelf::Trashed && current.archived_at.is_some() {
+        Shelf::Archived
+    } else {
+        to
+    };
     let archived = match to {
         Shelf::Archived => Some(current.archived_at.unwrap_or(now)),
         Shelf::Trashed => current.archived_at,
@@ -402,7 +402,9 @@ fn read_details(row: &Row<'_>) -> Result<Details> {
 }
 
 fn read_holder(row: &Row<'_>) -> Result<Option<Holder>> {
-    let Some(id) = row.opt_text(46)? else { return Ok(None) };
+    let Some(id) = row.opt_text(46)? else {
+        return Ok(None);
+    };
     Ok(Some(Holder {
         id: id.to_owned(),
         machine: row.text(47)?.to_owned(),

@@ -43,7 +43,13 @@ pub(crate) fn begin(
 }
 
 /// Notes the last item of an imported turn when the next one begins.
-pub(crate) fn close_imported(tx: &mut dyn Tx, thread: &ThreadId, ordinal: i64, last: ItemKey, at: Timestamp) -> Result<()> {
+pub(crate) fn close_imported(
+    tx: &mut dyn Tx,
+    thread: &ThreadId,
+    ordinal: i64,
+    last: ItemKey,
+    at: Timestamp,
+) -> Result<()> {
     tx.execute(CLOSE_IMPORTED, &[thread.as_str().into(), ordinal.into(), last.0.into(), at.0.into()]).map(drop)
 }
 

@@ -112,7 +112,10 @@ pub(crate) fn resolve(tx: &mut dyn Tx, keys: &Keys, fresh: WorkspaceId, now: Tim
         Some(id) => id,
         None => {
             check_text("workspace name", &keys.name, MAX_NAME_BYTES)?;
-            tx.execute(INSERT_WORKSPACE, &[fresh.as_bytes().as_slice().into(), keys.name.as_str().into(), now.0.into()])?;
+            tx.execute(
+                INSERT_WORKSPACE,
+                &[fresh.as_bytes().as_slice().into(), keys.name.as_str().into(), now.0.into()],
+            )?;
             fresh
         }
     };

@@ -8,7 +8,10 @@ use threadkeep::conformance::{Clause, clauses};
 fn main() {
     let arguments = Arguments::from_args();
     let on = |engine: &str, check: fn(Clause) -> Result<(), Failed>| {
-        clauses().into_iter().map(move |clause| (format!("{engine}::{}", clause.name), clause, check)).collect::<Vec<_>>()
+        clauses()
+            .into_iter()
+            .map(move |clause| (format!("{engine}::{}", clause.name), clause, check))
+            .collect::<Vec<_>>()
     };
     let trials = [on("sqlite_file", in_a_file), on("sqlite_memory", in_memory)].concat();
     let trials = trials.into_iter().map(|(name, clause, check)| Trial::test(name, move || check(clause))).collect();

@@ -1,6 +1,9 @@
 //! The log against a simple model in memory: random appends, branches, rewinds, forks, clears and purges, after each of
 //! which every thread must read as the model says, in pages of any size and direction, and verify.
 
+#![cfg(test)]
+#![expect(clippy::cast_possible_wrap, reason = "counts of a test are small")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
@@ -124,35 +127,59 @@ impl World {
                 self.threads.push(Modelled { id, live: Some(live), head: None, base: None, purged: false });
             }
             Op::Append { thread, count } => {
-                let Some(thread) = self.pick(thread) else { return };
+                let Some(thread) = self.pick(thread) else {
+                    return;
+                };
                 self.append(thread, None, count);
             }
             Op::AppendAfter { thread, node } => {
-                let Some(thread) = self.pick(thread) else { return };
-                let Some(node) = self.pick_node(thread, node) else { return };
+                let Some(thread) = self.pick(thread) else {
+                    return;
+                };
+                let Some(node) = self.pick_node(thread, node) else {
+                    return;
+                };
                 self.append(thread, Some(node), 1);
             }
             Op::Rewind { thread, node } => {
-                let Some(thread) = self.pick(thread) else { return };
-                let Some(node) = self.pick_node(thread, node) else { return };
+                let Some(thread) = self.pick(thread) else {
+                    return;
+                };
+                let Some(node) = self.pick_node(thread, node) else {
+                    return;
+                };
                 self.live(thread).rewind(self.nodes[&node].address).unwrap();
                 self.threads[thread].head = Some(node);
             }
             Op::Fork { thread, node } => {
-                let Some(thread) = self.pick(thread) else { return };
-                let Some(node) = self.pick_node(thread, node) else { return };
+                let Some(thread) = self.pick(thread) else {
+                    return;
+                };
+                let Some(node) = self.pick_node(thread, node) else {
+                    return;
+                };
                 let at = Some(self.nodes[&node].address);
                 let fork = self.store.fork(&self.threads[thread].id, at, NewThread::default()).unwrap();
-                self.threads.push(Modelled { id: fork.id, live: None, head: Some(node), base: Some(node), purged: false });
+                self.threads.push(Modelled {
+                    id: fork.id,
+                    live: None,
+                    head: Some(node),
+                    base: Some(node),
+                    purged: false,
+                });
             }
             Op::Clear { thread } => {
-                let Some(thread) = self.pick(thread) else { return };
+                let Some(thread) = self.pick(thread) else {
+                    return;
+                };
                 let length = self.path(self.threads[thread].head).len() as u64;
                 assert_eq!(self.live(thread).clear().unwrap(), length);
                 self.threads[thread].head = None;
             }
             Op::Reopen { thread } => {
-                let Some(thread) = self.pick(thread) else { return };
+                let Some(thread) = self.pick(thread) else {
+                    return;
+                };
                 if let Some(live) = self.threads[thread].live.take() {
                     live.shutdown().unwrap();
                 }
@@ -162,7 +189,9 @@ impl World {
     }
 
     fn purge(&mut self, thread: usize) {
-        let Some(thread) = self.pick(thread) else { return };
+        let Some(thread) = self.pick(thread) else {
+            return;
+        };
         if let Some(live) = self.threads[thread].live.take() {
             live.shutdown().unwrap();
         }
@@ -189,7 +218,11 @@ impl World {
             }
             let path = self.path(thread.head);
             for (newest_first, limit) in [(false, 3), (true, 2), (false, 1_000)] {
-                assert_eq!(self.read(&thread.id, newest_first, limit), path, "thread {number} newest_first {newest_first}");
+                assert_eq!(
+                    self.read(&thread.id, newest_first, limit),
+                    path,
+                    "thread {number} newest_first {newest_first}"
+                );
             }
             let own = self.nodes.values().filter(|node| node.thread == number).count();
             assert_eq!(self.store.get(&thread.id).unwrap().items, own as i64, "items of thread {number}");

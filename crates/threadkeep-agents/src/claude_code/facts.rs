@@ -48,11 +48,7 @@ impl Gathered {
         }
         keep(&mut facts.git_branch, line.git_branch.as_deref());
         keep(&mut facts.source, line.entrypoint.as_deref());
-        let from = line
-            .forked_from
-            .0
-            .as_ref()
-            .and_then(|from| from.session_id.as_deref());
+        let from = line.forked_from.0.as_ref().and_then(|from| from.session_id.as_deref());
         keep(&mut facts.forked_from, from);
         if let Some(version) = line.version.as_deref() {
             facts.cli_version = Some(version.to_owned());
@@ -60,16 +56,10 @@ impl Gathered {
         self.note_titles(line);
         if let Some(reading) = reading {
             if self.facts.preview.is_none() {
-                self.facts.preview = reading
-                    .prompt
-                    .as_deref()
-                    .and_then(|text| shown(text, PREVIEW_CHARS));
+                self.facts.preview = reading.prompt.as_deref().and_then(|text| shown(text, PREVIEW_CHARS));
             }
             if self.command.is_none() {
-                self.command = reading
-                    .command
-                    .as_deref()
-                    .and_then(|text| shown(text, PREVIEW_CHARS));
+                self.command = reading.command.as_deref().and_then(|text| shown(text, PREVIEW_CHARS));
             }
             self.note_response(line);
         }
@@ -78,17 +68,11 @@ impl Gathered {
     fn note_titles(&mut self, line: &Line) {
         let title = |text: &str| shown(text, TITLE_CHARS);
         match line.kind.as_deref() {
-            Some("custom-title") => latest(
-                &mut self.custom_title,
-                line.custom_title.as_deref().and_then(title),
-            ),
+            Some("custom-title") => latest(&mut self.custom_title, line.custom_title.as_deref().and_then(title)),
             Some("ai-title") => {
                 latest(&mut self.ai_title, line.ai_title.as_deref().and_then(title));
             }
-            Some("agent-name") => latest(
-                &mut self.facts.persona,
-                line.agent_name.as_deref().and_then(title),
-            ),
+            Some("agent-name") => latest(&mut self.facts.persona, line.agent_name.as_deref().and_then(title)),
             Some("summary") => {
                 let summary = line.summary.as_deref().and_then(title);
                 if let Some((leaf, summary)) = line.leaf_uuid.as_deref().zip(summary) {
@@ -101,12 +85,7 @@ impl Gathered {
 
     /// Counts a response once, though each of its lines repeats (or updates) its usage.
     fn note_response(&mut self, line: &Line) {
-        let Some(message) = line
-            .message
-            .0
-            .as_ref()
-            .filter(|_| line.kind.is("assistant"))
-        else {
+        let Some(message) = line.message.0.as_ref().filter(|_| line.kind.is("assistant")) else {
             return;
         };
         if message.model.is("<synthetic>") {
@@ -127,20 +106,11 @@ impl Gathered {
         };
         let id = key(&id);
         let known = self.open.iter().position(|(open, _)| *open == id);
-        let before = known
-            .and_then(|at| self.open.remove(at))
-            .map(|(_, usage)| usage)
-            .unwrap_or_default();
-        let after = if usage.output >= before.output {
-            usage
-        } else {
-            before
-        };
+        let before = known.and_then(|at| self.open.remove(at)).map(|(_, usage)| usage).unwrap_or_default();
+        let after = if usage.output >= before.output { usage } else { before };
         push_bounded(&mut self.open, (id, after), OPEN_RESPONSES);
         let total = self.facts.usage.get_or_insert_default();
-        let recount = |total: u64, before: u64, after: u64| {
-            total.saturating_sub(before).saturating_add(after)
-        };
+        let recount = |total: u64, before: u64, after: u64| total.saturating_sub(before).saturating_add(after);
         total.input = recount(total.input, before.input, after.input);
         total.cached = recount(total.cached, before.cached, after.cached);
         total.output = recount(total.output, before.output, after.output);
@@ -148,34 +118,17 @@ impl Gathered {
 
     /// What is known of the thread; `stem` is the file's name without its ending, `parent` the session whose
     /// sub-agent it is.
-    pub(super) fn facts(
-        &self,
-        tree: &Tree,
-        stem: &str,
-        agent: Option<Option<&str>>,
-    ) -> ThreadFacts {
+    pub(super) fn facts(&self, tree: &Tree, stem: &str, agent: Option<Option<&str>>) -> ThreadFacts {
         let mut facts = self.facts.clone();
         let own = |(leaf, _): &&(u64, String)| tree.contains(*leaf);
-        let summary = self
-            .summaries
-            .iter()
-            .rev()
-            .find(own)
-            .map(|(_, summary)| summary.clone());
-        facts.title = self
-            .custom_title
-            .clone()
-            .or_else(|| self.ai_title.clone())
-            .or(summary);
+        let summary = self.summaries.iter().rev().find(own).map(|(_, summary)| summary.clone());
+        facts.title = self.custom_title.clone().or_else(|| self.ai_title.clone()).or(summary);
         facts.preview = facts.preview.or_else(|| self.command.clone());
         facts.session_id = match agent {
             Some(folder) => {
                 facts.parent_session = folder.map(str::to_owned).or_else(|| self.session.clone());
                 facts.source = Some("subagent".to_owned());
-                facts
-                    .parent_session
-                    .as_ref()
-                    .map_or_else(|| Some(stem.to_owned()), |id| Some(format!("{id}.{stem}")))
+                facts.parent_session.as_ref().map_or_else(|| Some(stem.to_owned()), |id| Some(format!("{id}.{stem}")))
             }
             None if is_uuid(stem) => Some(stem.to_owned()),
             None => self.session.clone(),
@@ -187,25 +140,14 @@ impl Gathered {
 /// Tokens with what came from and went to the cache counted as read, as the model did read it.
 pub(super) fn usage(tokens: Tokens) -> Usage {
     let cached = tokens.cache_read_input_tokens.or_zero();
-    let fresh = tokens
-        .input_tokens
-        .or_zero()
-        .saturating_add(tokens.cache_creation_input_tokens.or_zero());
-    Usage {
-        input: fresh.saturating_add(cached),
-        cached,
-        output: tokens.output_tokens.or_zero(),
-        reasoning: 0,
-    }
+    let fresh = tokens.input_tokens.or_zero().saturating_add(tokens.cache_creation_input_tokens.or_zero());
+    Usage { input: fresh.saturating_add(cached), cached, output: tokens.output_tokens.or_zero(), reasoning: 0 }
 }
 
 /// Whether a name is a UUID in its usual form.
 pub(super) fn is_uuid(text: &str) -> bool {
     let groups: Vec<usize> = text.split('-').map(str::len).collect();
-    groups == [8, 4, 4, 4, 12]
-        && text
-            .bytes()
-            .all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
+    groups == [8, 4, 4, 4, 12] && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
 }
 
 fn shown(text: &str, max: usize) -> Option<String> {

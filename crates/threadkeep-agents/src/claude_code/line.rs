@@ -163,10 +163,7 @@ fn words(text: &str) -> Words {
     } else if text.starts_with("<command-message>") {
         // A command that is a prompt names its message first; one of the client itself names its name first.
         Words::SlashPrompt
-    } else if ["<command-name>", "<bash-input>", "<user-memory-input>"]
-        .iter()
-        .any(|start| text.starts_with(start))
-    {
+    } else if ["<command-name>", "<bash-input>", "<user-memory-input>"].iter().any(|start| text.starts_with(start)) {
         Words::LocalCommand
     } else {
         Words::Prompt
@@ -189,14 +186,7 @@ pub(super) struct Reading {
 
 impl Reading {
     fn attached(kind: Kind, role: Option<Role>) -> Self {
-        Self {
-            kind,
-            role,
-            class: Class::Attached,
-            asks: false,
-            prompt: None,
-            command: None,
-        }
+        Self { kind, role, class: Class::Attached, asks: false, prompt: None, command: None }
     }
 }
 
@@ -223,25 +213,13 @@ impl Line {
 
     /// Whether the line is certainly another program's, or another file's of Claude Code.
     pub(super) fn is_foreign(&self) -> bool {
-        self.system_payload.0
-            || self.display.0
-            || self
-                .message
-                .0
-                .as_ref()
-                .is_some_and(|message| message.parts.0)
+        self.system_payload.0 || self.display.0 || self.message.0.as_ref().is_some_and(|message| message.parts.0)
     }
 
     /// Whether the line has a place in the tree.
     pub(super) fn is_chained(&self) -> bool {
-        let beside = self
-            .kind
-            .as_deref()
-            .is_none_or(|kind| BESIDE.contains(&kind) && kind != "summary");
-        let chained = self
-            .kind
-            .as_deref()
-            .is_some_and(|kind| CHAINED.contains(&kind));
+        let beside = self.kind.as_deref().is_none_or(|kind| BESIDE.contains(&kind) && kind != "summary");
+        let chained = self.kind.as_deref().is_some_and(|kind| CHAINED.contains(&kind));
         chained || (self.uuid.0.is_some() && !beside)
     }
 
@@ -251,10 +229,9 @@ impl Line {
             "user" => self.read_user(),
             "assistant" => self.read_assistant(),
             "attachment" => self.read_attachment(),
-            "system" if self.subtype.is("compact_boundary") => Reading {
-                class: Class::Boundary,
-                ..Reading::attached(Kind::Event, None)
-            },
+            "system" if self.subtype.is("compact_boundary") => {
+                Reading { class: Class::Boundary, ..Reading::attached(Kind::Event, None) }
+            }
             "summary" => Reading::attached(Kind::Compaction, Some(Role::System)),
             "tool_use" => Reading::attached(Kind::ToolCall, Some(Role::Assistant)),
             "tool_result" => Reading::attached(Kind::ToolResult, Some(Role::Tool)),
@@ -265,11 +242,7 @@ impl Line {
     fn read_user(&self) -> Reading {
         let empty = Message::default();
         let message = self.message.0.as_ref().unwrap_or(&empty);
-        if message
-            .content
-            .iter()
-            .any(|block| block.kind.is("tool_result"))
-        {
+        if message.content.iter().any(|block| block.kind.is("tool_result")) {
             return Reading::attached(Kind::ToolResult, Some(Role::Tool));
         }
         if self.is_compact_summary.0 {
@@ -278,42 +251,24 @@ impl Line {
         if self.is_meta.0 {
             return Reading::attached(Kind::Message, Some(Role::System));
         }
-        if self
-            .origin
-            .0
-            .as_ref()
-            .is_some_and(|origin| origin.kind.0.is_some() && !origin.kind.is("human"))
-        {
+        if self.origin.0.as_ref().is_some_and(|origin| origin.kind.0.is_some() && !origin.kind.is("human")) {
             return Reading::attached(Kind::Event, None);
         }
         let (words, text) = judge(&message.content);
         let prompt = (words == Words::Prompt).then(|| text.to_owned());
-        let command = (words == Words::SlashPrompt)
-            .then(|| command(text))
-            .flatten();
+        let command = (words == Words::SlashPrompt).then(|| command(text)).flatten();
         let (kind, role, class) = match words {
             Words::Prompt | Words::SlashPrompt => (Kind::Message, Some(Role::User), Class::Prompt),
             Words::LocalCommand => (Kind::Event, Some(Role::User), Class::Command),
             Words::Injected => (Kind::Event, None, Class::Attached),
         };
-        Reading {
-            kind,
-            role,
-            class,
-            asks: class == Class::Prompt,
-            prompt,
-            command,
-        }
+        Reading { kind, role, class, asks: class == Class::Prompt, prompt, command }
     }
 
     fn read_assistant(&self) -> Reading {
         let blocks = self.message.0.as_ref().map(|message| &message.content);
         let has = |kinds: &[&str]| {
-            blocks.is_some_and(|blocks| {
-                blocks
-                    .iter()
-                    .any(|block| kinds.iter().any(|kind| block.kind.is(kind)))
-            })
+            blocks.is_some_and(|blocks| blocks.iter().any(|block| kinds.iter().any(|kind| block.kind.is(kind))))
         };
         let kind = if has(&["tool_use", "server_tool_use", "mcp_tool_use"]) {
             Kind::ToolCall
@@ -322,10 +277,7 @@ impl Line {
         } else {
             Kind::Message
         };
-        Reading {
-            class: Class::Answer,
-            ..Reading::attached(kind, Some(Role::Assistant))
-        }
+        Reading { class: Class::Answer, ..Reading::attached(kind, Some(Role::Assistant)) }
     }
 
     fn read_attachment(&self) -> Reading {
@@ -333,19 +285,12 @@ impl Line {
             return Reading::attached(Kind::Event, None);
         };
         let queued = attachment.kind.is("queued_command")
-            && attachment
-                .command_mode
-                .as_deref()
-                .is_none_or(|mode| mode == "prompt");
+            && attachment.command_mode.as_deref().is_none_or(|mode| mode == "prompt");
         let (words, text) = judge(&attachment.prompt);
         if queued && words == Words::Prompt {
             // Typed while the model was at work, and handed to it between two calls: a prompt that never branches.
             let prompt = Some(text.to_owned());
-            return Reading {
-                asks: true,
-                prompt,
-                ..Reading::attached(Kind::Message, Some(Role::User))
-            };
+            return Reading { asks: true, prompt, ..Reading::attached(Kind::Message, Some(Role::User)) };
         }
         Reading::attached(Kind::Event, None)
     }
@@ -353,36 +298,13 @@ impl Line {
     /// The line as the tree sees it.
     pub(super) fn arrival(&self, class: Class, all_main: bool) -> Arrival {
         let message = self.message.0.as_ref();
-        let blocks = || {
-            message
-                .into_iter()
-                .flat_map(|message| message.content.iter())
-        };
+        let blocks = || message.into_iter().flat_map(|message| message.content.iter());
         let ids = |id: fn(&Block) -> &Word, kinds: [&'static str; 4]| {
-            let of_kind = move |block: &&Block| {
-                block
-                    .kind
-                    .as_deref()
-                    .is_some_and(|kind| kinds.contains(&kind))
-            };
-            blocks()
-                .filter(of_kind)
-                .filter_map(|block| id(block).as_deref().map(key))
-                .collect()
+            let of_kind = move |block: &&Block| block.kind.as_deref().is_some_and(|kind| kinds.contains(&kind));
+            blocks().filter(of_kind).filter_map(|block| id(block).as_deref().map(key)).collect()
         };
-        let calls = ids(
-            |block| &block.id,
-            ["tool_use", "server_tool_use", "mcp_tool_use", ""],
-        );
-        let answers = ids(
-            |block| &block.tool_use_id,
-            [
-                "tool_result",
-                "web_search_tool_result",
-                "mcp_tool_result",
-                "",
-            ],
-        );
+        let calls = ids(|block| &block.id, ["tool_use", "server_tool_use", "mcp_tool_use", ""]);
+        let answers = ids(|block| &block.tool_use_id, ["tool_result", "web_search_tool_result", "mcp_tool_result", ""]);
         let answer = class == Class::Answer;
         Arrival {
             class,
@@ -395,10 +317,7 @@ impl Line {
             logical: self.logical_parent_uuid.as_deref().map(key),
             sidechain: self.is_sidechain.0 && !all_main,
             leaf: self.kind.is("user") || self.kind.is("assistant"),
-            message: message
-                .filter(|_| answer)
-                .and_then(|message| message.id.as_deref())
-                .map_or(0, key),
+            message: message.filter(|_| answer).and_then(|message| message.id.as_deref()).map_or(0, key),
             calls,
             answers,
         }
@@ -417,18 +336,9 @@ fn judge(content: &Blocks<Block>) -> (Words, &str) {
         Blocks::None => (Words::Injected, ""),
         Blocks::Text(said) => (words(&said.head), &said.head),
         Blocks::List(_) => {
-            let texts = || {
-                content
-                    .iter()
-                    .filter(|block| block.kind.is("text"))
-                    .map(|block| block.text.head.as_str())
-            };
-            let media = content
-                .iter()
-                .any(|block| block.kind.is("image") || block.kind.is("document"));
-            let own = texts()
-                .map(|text| (words(text), text))
-                .find(|(words, _)| *words != Words::Injected);
+            let texts = || content.iter().filter(|block| block.kind.is("text")).map(|block| block.text.head.as_str());
+            let media = content.iter().any(|block| block.kind.is("image") || block.kind.is("document"));
+            let own = texts().map(|text| (words(text), text)).find(|(words, _)| *words != Words::Injected);
             match own {
                 Some(own) => own,
                 None if media => (Words::Prompt, "[Image]"),
@@ -442,8 +352,7 @@ fn judge(content: &Blocks<Block>) -> (Words, &str) {
 fn command(text: &str) -> Option<String> {
     let between = |tag: &str| {
         let (_, rest) = text.split_once(&format!("<{tag}>"))?;
-        rest.split_once(&format!("</{tag}>"))
-            .map(|(inner, _)| inner.trim())
+        rest.split_once(&format!("</{tag}>")).map(|(inner, _)| inner.trim())
     };
     let name = between("command-name").filter(|name| !name.is_empty())?;
     let slash = if name.starts_with('/') { "" } else { "/" };
@@ -464,15 +373,13 @@ mod tests {
             words("<command-message>init</command-message>\n<command-name>/init</command-name>"),
             Words::SlashPrompt
         );
-        assert_eq!(
-            words("<command-name>/model</command-name>"),
-            Words::LocalCommand
-        );
+        assert_eq!(words("<command-name>/model</command-name>"), Words::LocalCommand);
     }
 
     #[test]
     fn a_command_is_shown_as_it_was_typed() {
-        let text = "<command-message>r</command-message>\n<command-name>/review</command-name><command-args>42</command-args>";
+        let text =
+            "<command-message>r</command-message>\n<command-name>/review</command-name><command-args>42</command-args>";
         assert_eq!(command(text).as_deref(), Some("/review 42"));
         assert_eq!(command("<command-name></command-name>"), None);
     }

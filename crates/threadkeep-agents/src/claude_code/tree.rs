@@ -71,10 +71,7 @@ pub(super) enum Parent {
 /// The key of an id: the first 48 bits of its BLAKE3 hash.
 pub(super) fn key(id: &str) -> u64 {
     let hash = blake3::hash(id.as_bytes());
-    hash.as_bytes()
-        .iter()
-        .take(HASH_BYTES)
-        .fold(0, |key, byte| (key << 8) | u64::from(*byte))
+    hash.as_bytes().iter().take(HASH_BYTES).fold(0, |key, byte| (key << 8) | u64::from(*byte))
 }
 
 /// All that is remembered of a placed record; at most 64 bytes when written.
@@ -95,11 +92,7 @@ pub(super) struct Note {
 
 impl Note {
     pub(super) fn place(&self) -> Place {
-        if self.place == NONE {
-            Place::Root
-        } else {
-            Place::After(self.place)
-        }
+        if self.place == NONE { Place::Root } else { Place::After(self.place) }
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -127,24 +120,12 @@ impl Note {
         let (place, rest) = rest.split_first_chunk::<4>()?;
         let (anchor, rest) = rest.split_first_chunk::<4>()?;
         let (answers, rest) = rest.split_first_chunk::<4>()?;
-        let mut hashes = rest.chunks_exact(HASH_BYTES).map(|chunk| {
-            chunk
-                .iter()
-                .rev()
-                .fold(0, |key, byte| (key << 8) | u64::from(*byte))
-        });
+        let mut hashes = rest
+            .chunks_exact(HASH_BYTES)
+            .map(|chunk| chunk.iter().rev().fold(0, |key, byte| (key << 8) | u64::from(*byte)));
         let message = hashes.next()?;
-        let [place, anchor, answers] =
-            [place, anchor, answers].map(|bytes| u32::from_le_bytes(*bytes));
-        Some(Self {
-            class,
-            flags,
-            place,
-            anchor,
-            answers,
-            message,
-            calls: hashes.collect(),
-        })
+        let [place, anchor, answers] = [place, anchor, answers].map(|bytes| u32::from_le_bytes(*bytes));
+        Some(Self { class, flags, place, anchor, answers, message, calls: hashes.collect() })
     }
 
     fn has(&self, flag: u8) -> bool {
@@ -199,16 +180,10 @@ impl Tree {
         };
         let answers = self.earliest_call(&arrival.answers);
         // A repeated record repeats: it neither turns nor is turned around.
-        let class = if duplicate.is_some() {
-            Class::Attached
-        } else {
-            arrival.class
-        };
+        let class = if duplicate.is_some() { Class::Attached } else { arrival.class };
         let place = match (duplicate, parent) {
             (Some(same), _) => self.current_of(same),
-            (None, Some(parent))
-                if arrival.sidechain && self.node(parent).is_some_and(|node| node.lane == MAIN) =>
-            {
+            (None, Some(parent)) if arrival.sidechain && self.node(parent).is_some_and(|node| node.lane == MAIN) => {
                 None
             }
             (None, Some(parent)) => self.follow(class, parent, answers),
@@ -241,15 +216,7 @@ impl Tree {
         }
         let calls = arrival.calls.iter().copied().take(MAX_CALLS).collect();
         let [place, answers] = [place, answers].map(|no| no.unwrap_or(NONE));
-        Note {
-            class,
-            flags,
-            place,
-            anchor,
-            answers,
-            message,
-            calls,
-        }
+        Note { class, flags, place, anchor, answers, message, calls }
     }
 
     /// Takes a record in: one that was just placed, or one that an earlier run placed.
@@ -290,9 +257,7 @@ impl Tree {
             node.prompt = no;
         }
         if note.class == Class::Answer {
-            let same = self
-                .node(node.answer)
-                .is_some_and(|last| last.message == note.message && note.message != 0);
+            let same = self.node(node.answer).is_some_and(|last| last.message == note.message && note.message != 0);
             node.other = if same { node.other } else { node.answer };
             node.answer = no;
         }
@@ -318,10 +283,7 @@ impl Tree {
             self.resume_lane = Some(lane);
         }
         // A late notice for a line that was left does not lead back to it.
-        let goes_on = self
-            .current
-            .get(&lane)
-            .is_none_or(|current| *current == note.place);
+        let goes_on = self.current.get(&lane).is_none_or(|current| *current == note.place);
         if goes_on || note.class != Class::Attached || note.has(LEAF) {
             self.current.insert(lane, no);
         }
@@ -331,22 +293,12 @@ impl Tree {
     pub(super) fn next_in_line(&self) -> Note {
         let place = self.len().checked_sub(1).unwrap_or(NONE);
         let calls = Vec::new();
-        Note {
-            class: Class::Attached,
-            flags: 0,
-            place,
-            anchor: NONE,
-            answers: NONE,
-            message: 0,
-            calls,
-        }
+        Note { class: Class::Attached, flags: 0, place, anchor: NONE, answers: NONE, message: 0, calls }
     }
 
     /// The record that the agent would continue from, when that is not the last one.
     pub(super) fn head(&self) -> Option<RecordNo> {
-        let head = self
-            .resume_lane
-            .and_then(|lane| self.current.get(&lane).copied())?;
+        let head = self.resume_lane.and_then(|lane| self.current.get(&lane).copied())?;
         (head.checked_add(1) != Some(self.len())).then_some(head)
     }
 
@@ -372,11 +324,7 @@ impl Tree {
             Class::Answer => self.prompt_after(target, tip),
             Class::Prompt | Class::Command | Class::Boundary => self.late(target, tip),
         };
-        Some(if moved_on {
-            self.fork_point(target, tip)
-        } else {
-            tip
-        })
+        Some(if moved_on { self.fork_point(target, tip) } else { tip })
     }
 
     /// The place of a record whose parent is unknown or unsaid.
@@ -386,9 +334,7 @@ impl Tree {
             return self.follow(class, logical, None);
         }
         if arrival.sidechain {
-            let lane = self
-                .last_side_lane
-                .filter(|_| arrival.parent != Parent::Root)?;
+            let lane = self.last_side_lane.filter(|_| arrival.parent != Parent::Root)?;
             return self.current.get(&lane).copied();
         }
         let tip = self.current.get(&MAIN).copied()?;
@@ -429,10 +375,7 @@ impl Tree {
             return true;
         }
         let follows = |no: u32| self.node(no).is_some_and(|node| node.depth > above.depth);
-        let same = above.message != 0
-            && self
-                .node(below.answer)
-                .is_some_and(|node| node.message == above.message);
+        let same = above.message != 0 && self.node(below.answer).is_some_and(|node| node.message == above.message);
         follows(if same { below.other } else { below.answer })
     }
 
@@ -440,15 +383,11 @@ impl Tree {
         let Some((above, below)) = self.node(ancestor).zip(self.node(tip)) else {
             return false;
         };
-        self.node(below.prompt)
-            .is_some_and(|prompt| prompt.depth > above.depth)
+        self.node(below.prompt).is_some_and(|prompt| prompt.depth > above.depth)
     }
 
     fn earliest_call(&self, answers: &[u64]) -> Option<u32> {
-        answers
-            .iter()
-            .filter_map(|call| self.calls.get(call).copied().or(self.many_calls))
-            .min()
+        answers.iter().filter_map(|call| self.calls.get(call).copied().or(self.many_calls)).min()
     }
 
     fn anchor(&self, no: u32) -> u32 {
@@ -507,15 +446,7 @@ mod tests {
     #[test]
     fn a_full_note_fits_and_comes_back() {
         let calls: Vec<u64> = (0..7).map(|call| key(&call.to_string())).collect();
-        let note = Note {
-            class: Class::Answer,
-            flags: 9,
-            place: 7,
-            anchor: 3,
-            answers: 1,
-            message: key("m"),
-            calls,
-        };
+        let note = Note { class: Class::Answer, flags: 9, place: 7, anchor: 3, answers: 1, message: key("m"), calls };
         let bytes = note.encode();
         assert!(bytes.len() <= 64, "{}", bytes.len());
         assert_eq!(Note::decode(&bytes), Some(note));

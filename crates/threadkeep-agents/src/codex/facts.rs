@@ -60,32 +60,20 @@ impl Gathered {
     /// Who started the session.
     fn note_origin(&mut self, payload: &Payload) {
         let facts = &mut self.facts;
-        let spawn = payload
-            .source
-            .get("subagent")
-            .and_then(|sub| sub.get("thread_spawn"))
-            .unwrap_or(&Value::Null);
+        let spawn = payload.source.get("subagent").and_then(|sub| sub.get("thread_spawn")).unwrap_or(&Value::Null);
         let spawned = |key: &str| spawn.get(key).and_then(Value::as_str).map(str::to_owned);
         let is_subagent = payload.source.get("subagent").is_some() || payload.source == "subagent";
         facts.source = match &payload.source {
             Value::String(source) => Some(source.clone()),
             _ if is_subagent => Some("subagent".to_owned()),
-            other => other
-                .get("custom")
-                .and_then(Value::as_str)
-                .map(str::to_owned),
+            other => other.get("custom").and_then(Value::as_str).map(str::to_owned),
         };
-        facts.parent_session =
-            spawned("parent_thread_id").or_else(|| payload.parent_thread_id.0.clone());
+        facts.parent_session = spawned("parent_thread_id").or_else(|| payload.parent_thread_id.0.clone());
         if facts.parent_session.is_some() {
             facts.source = Some("subagent".to_owned());
         }
         // A sub-agent without a spawning thread is named by its task: `review`, `compact` …
-        let task = payload
-            .source
-            .get("subagent")
-            .and_then(Value::as_str)
-            .map(str::to_owned);
+        let task = payload.source.get("subagent").and_then(Value::as_str).map(str::to_owned);
         facts.persona = payload
             .agent_nickname
             .0
@@ -101,17 +89,10 @@ impl Gathered {
             self.facts.forked_from = payload.forked_from_id.0.clone();
             return;
         };
-        let session = [&base.thread_id, &base.rollout_id, &payload.forked_from_id]
-            .into_iter()
-            .find_map(|id| id.0.clone());
-        let end = base
-            .end_ordinal_exclusive
-            .0
-            .or(payload.forked_from_ordinal_exclusive.0);
-        self.facts.continues = session.zip(end).map(|(session, end_ordinal)| Continues {
-            session,
-            end_ordinal,
-        });
+        let session =
+            [&base.thread_id, &base.rollout_id, &payload.forked_from_id].into_iter().find_map(|id| id.0.clone());
+        let end = base.end_ordinal_exclusive.0.or(payload.forked_from_ordinal_exclusive.0);
+        self.facts.continues = session.zip(end).map(|(session, end_ordinal)| Continues { session, end_ordinal });
     }
 
     /// What a repeated `session_meta` may change.
@@ -150,24 +131,13 @@ impl Gathered {
     fn note_event(&mut self, payload: &Payload) {
         match payload.kind.as_deref().unwrap_or_default() {
             // Copied history carries its own thread's names.
-            "thread_name_updated"
-                if payload.thread_id.0.is_none()
-                    || payload.thread_id.0 == self.facts.session_id =>
-            {
-                if let Some(title) = payload
-                    .thread_name
-                    .as_deref()
-                    .and_then(|name| shown(name, TITLE_CHARS))
-                {
+            "thread_name_updated" if payload.thread_id.0.is_none() || payload.thread_id.0 == self.facts.session_id => {
+                if let Some(title) = payload.thread_name.as_deref().and_then(|name| shown(name, TITLE_CHARS)) {
                     self.facts.title = Some(title);
                 }
             }
             "token_count" => {
-                let total = payload
-                    .info
-                    .0
-                    .as_ref()
-                    .and_then(|info| info.total_token_usage.0);
+                let total = payload.info.0.as_ref().and_then(|info| info.total_token_usage.0);
                 self.note_usage(total);
             }
             _ => {}
@@ -203,9 +173,7 @@ fn policy(value: &Value) -> Option<String> {
         Value::Null => None,
         Value::String(word) => Some(word.clone()),
         other => {
-            let word = ["type", "mode"]
-                .into_iter()
-                .find_map(|key| other.get(key)?.as_str().map(str::to_owned));
+            let word = ["type", "mode"].into_iter().find_map(|key| other.get(key)?.as_str().map(str::to_owned));
             Some(word.unwrap_or_else(|| other.to_string()))
         }
     }

@@ -173,8 +173,7 @@ const BARE: [&str; 8] = [
 ];
 
 /// Why the documents of the TypeScript program are left out.
-pub(super) const DOCUMENT: &str =
-    "the single-document format of the TypeScript Codex is not supported";
+pub(super) const DOCUMENT: &str = "the single-document format of the TypeScript Codex is not supported";
 
 /// What text begins with that Codex writes in the person's name.
 const INJECTED: [&str; 20] = [
@@ -227,10 +226,7 @@ impl Line {
         match kind {
             Some(kind) if BARE.contains(&kind) => Shape::BareItem,
             None if self.record_type.is("state") => Shape::BareItem,
-            None if self.id.0.is_some()
-                && self.timestamp.0.is_some()
-                && (self.instructions.0 || self.git.0) =>
-            {
+            None if self.id.0.is_some() && self.timestamp.0.is_some() && (self.instructions.0 || self.git.0) => {
                 Shape::BareHeader
             }
             None if self.role.0.is_some() && self.content.0 => Shape::BareItem,
@@ -241,10 +237,7 @@ impl Line {
     /// Whether a file that begins with this line is a rollout.
     pub(super) fn begins_rollout(&self) -> bool {
         match self.shape() {
-            Shape::Enveloped => self
-                .kind
-                .as_deref()
-                .is_some_and(|kind| ENVELOPED.contains(&kind)),
+            Shape::Enveloped => self.kind.as_deref().is_some_and(|kind| ENVELOPED.contains(&kind)),
             Shape::BareHeader | Shape::Document => true,
             Shape::BareItem | Shape::Foreign => false,
         }
@@ -271,40 +264,19 @@ impl Line {
             Shape::Foreign => return Err("not a record of a Codex rollout".to_owned()),
         };
         let inner = reading.payload.timestamp.as_deref().and_then(time);
-        Ok(Reading {
-            ordinal,
-            created_at: outer.or(inner),
-            ..reading
-        })
+        Ok(Reading { ordinal, created_at: outer.or(inner), ..reading })
     }
 }
 
 impl Reading {
     fn new(kind: Kind, role: Option<Role>, part: Part, payload: Payload) -> Self {
-        Self {
-            kind,
-            role,
-            class: Class::Plain,
-            part,
-            payload,
-            ordinal: None,
-            created_at: None,
-        }
+        Self { kind, role, class: Class::Plain, part, payload, ordinal: None, created_at: None }
     }
 
     /// The id that the record carries for itself.
     pub(super) fn source_id(&self) -> Option<&str> {
-        let item = self
-            .payload
-            .item
-            .0
-            .as_ref()
-            .and_then(|item| item.id.as_deref());
-        self.payload
-            .id
-            .as_deref()
-            .or(item)
-            .filter(|id| id.len() <= 512)
+        let item = self.payload.item.0.as_ref().and_then(|item| item.id.as_deref());
+        self.payload.id.as_deref().or(item).filter(|id| id.len() <= 512)
     }
 
     /// What the person asked for.
@@ -316,10 +288,7 @@ impl Reading {
             Blocks::None => None,
             Blocks::Text(said) => Some(request(said)),
             blocks @ Blocks::List(_) => {
-                let own = blocks
-                    .iter()
-                    .map(|block| &block.text)
-                    .find(|said| !is_injected(said));
+                let own = blocks.iter().map(|block| &block.text).find(|said| !is_injected(said));
                 Some(own.map_or("[Image]", request))
             }
         }
@@ -331,9 +300,7 @@ fn request(said: &Said) -> &str {
 }
 
 fn payload(bytes: &[u8]) -> Result<Payload, String> {
-    read::<Payload>(bytes)
-        .map(|(payload, _)| payload)
-        .map_err(|error| format!("unreadable record: {error}"))
+    read::<Payload>(bytes).map(|(payload, _)| payload).map_err(|error| format!("unreadable record: {error}"))
 }
 
 /// RFC 3339, or the form that file names have.
@@ -349,14 +316,10 @@ fn enveloped(kind: &str, payload: Payload) -> Reading {
         "session_meta" => Reading::new(Kind::Context, None, Part::Meta, payload),
         "response_item" => item(payload),
         "event_msg" => event(payload),
-        "turn_context" => Reading {
-            class: Class::Opener,
-            ..Reading::new(Kind::Context, None, Part::TurnContext, payload)
-        },
-        "world_state" => Reading {
-            class: Class::Opener,
-            ..Reading::new(Kind::Context, None, Part::Other, payload)
-        },
+        "turn_context" => {
+            Reading { class: Class::Opener, ..Reading::new(Kind::Context, None, Part::TurnContext, payload) }
+        }
+        "world_state" => Reading { class: Class::Opener, ..Reading::new(Kind::Context, None, Part::Other, payload) },
         "compacted" => Reading::new(Kind::Compaction, Some(Role::System), Part::Other, payload),
         "token_usage_record" => Reading::new(Kind::Event, None, Part::Usage, payload),
         _ => Reading::new(Kind::Event, None, Part::Other, payload),
@@ -364,43 +327,24 @@ fn enveloped(kind: &str, payload: Payload) -> Reading {
 }
 
 fn event(payload: Payload) -> Reading {
-    let item = payload
-        .item
-        .0
-        .as_ref()
-        .and_then(|item| item.kind.as_deref())
-        .unwrap_or_default();
+    let item = payload.item.0.as_ref().and_then(|item| item.kind.as_deref()).unwrap_or_default();
     let class = match payload.kind.as_deref().unwrap_or_default() {
         "thread_rolled_back" => Class::Rollback,
-        "task_started" | "turn_started" | "user_message" | "thread_settings_applied" => {
-            Class::Opener
-        }
+        "task_started" | "turn_started" | "user_message" | "thread_settings_applied" => Class::Opener,
         "item_completed" if item == "UserMessage" => Class::Opener,
         _ => Class::Plain,
     };
-    Reading {
-        class,
-        ..Reading::new(Kind::Event, None, Part::Event, payload)
-    }
+    Reading { class, ..Reading::new(Kind::Event, None, Part::Event, payload) }
 }
 
 fn item(payload: Payload) -> Reading {
-    let kind = payload
-        .kind
-        .as_deref()
-        .unwrap_or(if payload.role.0.is_some() {
-            "message"
-        } else {
-            ""
-        });
+    let kind = payload.kind.as_deref().unwrap_or(if payload.role.0.is_some() { "message" } else { "" });
     let assistant = Some(Role::Assistant);
     let (kind, role) = match kind {
         "message" => return message(payload),
         "agent_message" => (Kind::Message, assistant),
         "reasoning" => (Kind::Reasoning, assistant),
-        "compaction" | "context_compaction" | "compaction_summary" => {
-            (Kind::Compaction, Some(Role::System))
-        }
+        "compaction" | "context_compaction" | "compaction_summary" => (Kind::Compaction, Some(Role::System)),
         "additional_tools" => (Kind::Context, None),
         kind if kind.ends_with("_output") => (Kind::ToolResult, Some(Role::Tool)),
         kind if kind.ends_with("_call") => (Kind::ToolCall, assistant),
@@ -418,19 +362,12 @@ fn message(payload: Payload) -> Reading {
         Some("assistant") | None => (Kind::Message, Role::Assistant, Class::Plain),
         Some(other) => (Kind::Message, role_word(other), Class::Plain),
     };
-    Reading {
-        class,
-        ..Reading::new(kind, Some(role), Part::Item, payload)
-    }
+    Reading { class, ..Reading::new(kind, Some(role), Part::Item, payload) }
 }
 
 /// A role as the store can keep it.
 fn role_word(word: &str) -> Role {
-    if word.len() <= 64 {
-        Role::from_word(word)
-    } else {
-        Role::Assistant
-    }
+    if word.len() <= 64 { Role::from_word(word) } else { Role::Assistant }
 }
 
 /// Whether nothing in a message is a person's.
@@ -439,21 +376,13 @@ fn injected(content: &Blocks<Block>) -> bool {
         Blocks::None => true,
         Blocks::Text(said) => is_injected(said),
         Blocks::List(_) => {
-            let media = |block: &Block| {
-                block
-                    .kind
-                    .as_deref()
-                    .is_some_and(|kind| kind.contains("image"))
-            };
-            content
-                .iter()
-                .all(|block| is_injected(&block.text) && !media(block))
+            let media = |block: &Block| block.kind.as_deref().is_some_and(|kind| kind.contains("image"));
+            content.iter().all(|block| is_injected(&block.text) && !media(block))
         }
     }
 }
 
 fn is_injected(said: &Said) -> bool {
     // An editor's context precedes the person's words in the same text.
-    said.head.is_empty()
-        || (said.request.is_none() && INJECTED.iter().any(|start| said.head.starts_with(start)))
+    said.head.is_empty() || (said.request.is_none() && INJECTED.iter().any(|start| said.head.starts_with(start)))
 }

@@ -14,16 +14,11 @@ pub(super) fn view(bytes: &[u8]) -> View {
     let Ok((value, repaired)) = read::<Value>(bytes) else {
         return damaged(bytes);
     };
-    let role = read::<Line>(bytes)
-        .ok()
-        .and_then(|(line, _)| line.read(bytes).ok())
-        .and_then(|reading| reading.role);
+    let role = read::<Line>(bytes).ok().and_then(|(line, _)| line.read(bytes).ok()).and_then(|reading| reading.role);
     let null = Value::Null;
     let mut view = match value.get("payload") {
         Some(payload) => enveloped(str_at(&value, "type"), payload),
-        None if value.get("record_type").is_some() => {
-            note(labelled("record", str_at(&value, "record_type")))
-        }
+        None if value.get("record_type").is_some() => note(labelled("record", str_at(&value, "record_type"))),
         None if value.get("type").is_none() && value.get("role").is_none() => {
             note(meta(&value, value.get("git").unwrap_or(&null)))
         }
@@ -35,28 +30,18 @@ pub(super) fn view(bytes: &[u8]) -> View {
 }
 
 fn note(text: String) -> View {
-    View {
-        parts: vec![Part::Note { text }],
-        ..View::default()
-    }
+    View { parts: vec![Part::Note { text }], ..View::default() }
 }
 
 fn of(parts: Vec<Part>) -> View {
-    View {
-        parts,
-        ..View::default()
-    }
+    View { parts, ..View::default() }
 }
 
 /// `name: text`, without the colon when there is no text.
 fn labelled(name: &str, said: &str) -> String {
     let said = one_line(said, NOTE_CHARS);
     let name = if name.is_empty() { "event" } else { name };
-    if said.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{name}: {said}")
-    }
+    if said.is_empty() { name.to_owned() } else { format!("{name}: {said}") }
 }
 
 fn enveloped(kind: &str, payload: &Value) -> View {
@@ -65,21 +50,16 @@ fn enveloped(kind: &str, payload: &Value) -> View {
         "response_item" => item(payload),
         "event_msg" => event(payload),
         "turn_context" => note(context(payload)),
-        "compacted" => of(vec![Part::Text {
-            text: str_at(payload, "message").to_owned(),
-        }]),
-        "token_usage_record" => View {
-            usage: payload.get("usage").and_then(tokens),
-            ..note("tokens of one call".to_owned())
-        },
+        "compacted" => of(vec![Part::Text { text: str_at(payload, "message").to_owned() }]),
+        "token_usage_record" => {
+            View { usage: payload.get("usage").and_then(tokens), ..note("tokens of one call".to_owned()) }
+        }
         other => note(labelled(other, &described(payload))),
     }
 }
 
 fn tokens(value: &Value) -> Option<threadkeep::Usage> {
-    serde_json::from_value::<Tokens>(value.clone())
-        .ok()
-        .map(usage)
+    serde_json::from_value::<Tokens>(value.clone()).ok().map(usage)
 }
 
 fn meta(payload: &Value, git: &Value) -> String {
@@ -116,53 +96,28 @@ fn context(payload: &Value) -> String {
 
 /// The first text that an object offers under one of the usual keys.
 fn described(payload: &Value) -> String {
-    let keys = [
-        "message",
-        "text",
-        "reason",
-        "thread_name",
-        "prompt",
-        "query",
-        "content",
-        "status",
-    ];
-    keys.iter()
-        .map(|key| str_at(payload, key))
-        .find(|said| !said.is_empty())
-        .unwrap_or_default()
-        .to_owned()
+    let keys = ["message", "text", "reason", "thread_name", "prompt", "query", "content", "status"];
+    keys.iter().map(|key| str_at(payload, key)).find(|said| !said.is_empty()).unwrap_or_default().to_owned()
 }
 
 fn event(payload: &Value) -> View {
     let kind = str_at(payload, "type");
     match kind {
         "token_count" => {
-            let last = payload
-                .get("info")
-                .and_then(|info| info.get("last_token_usage"));
-            View {
-                usage: last.and_then(tokens),
-                ..note("token count".to_owned())
-            }
+            let last = payload.get("info").and_then(|info| info.get("last_token_usage"));
+            View { usage: last.and_then(tokens), ..note("token count".to_owned()) }
         }
         "item_completed" => {
             let item = payload.get("item").unwrap_or(&Value::Null);
             let said = match item.get("aggregated_output").map(text_of) {
-                Some(_) => format!(
-                    "exit code {}",
-                    item.get("exit_code").map(text_of).unwrap_or_default()
-                ),
+                Some(_) => format!("exit code {}", item.get("exit_code").map(text_of).unwrap_or_default()),
                 None => described(item),
             };
             note(labelled(str_at(item, "type"), &said))
         }
-        "exec_command_end" => note(labelled(
-            kind,
-            &format!(
-                "exit code {}",
-                payload.get("exit_code").map(text_of).unwrap_or_default()
-            ),
-        )),
+        "exec_command_end" => {
+            note(labelled(kind, &format!("exit code {}", payload.get("exit_code").map(text_of).unwrap_or_default())))
+        }
         "thread_rolled_back" => match u64_at(payload, "num_turns") {
             0 | 1 => note("one turn taken back".to_owned()),
             turns => note(format!("{turns} turns taken back")),
@@ -184,16 +139,12 @@ fn item(item: &Value) -> View {
         "message" | "agent_message" => content(item.get("content").unwrap_or(&Value::Null)),
         "reasoning" => reasoning(item),
         "compaction" | "context_compaction" | "compaction_summary" => match described(item) {
-            said if said.is_empty() => vec![Part::Note {
-                text: "sealed summary".to_owned(),
-            }],
+            said if said.is_empty() => vec![Part::Note { text: "sealed summary".to_owned() }],
             text => vec![Part::Text { text }],
         },
         kind if kind.ends_with("_output") => output(item),
         kind if kind.ends_with("_call") => vec![call(kind, item)],
-        other => vec![Part::Note {
-            text: labelled(other, &described(item)),
-        }],
+        other => vec![Part::Note { text: labelled(other, &described(item)) }],
     })
 }
 
@@ -201,9 +152,7 @@ fn content(content: &Value) -> Vec<Part> {
     match content {
         Value::Array(parts) => parts.iter().filter_map(block).collect(),
         Value::Null => Vec::new(),
-        other => vec![Part::Text {
-            text: text_of(other),
-        }],
+        other => vec![Part::Text { text: text_of(other) }],
     }
 }
 
@@ -213,32 +162,18 @@ fn block(block: &Value) -> Option<Part> {
         // Sealed text does not travel, and nothing can be shown of it.
         "encrypted_content" => None,
         _ => match block.get("text") {
-            Some(text) => Some(Part::Text {
-                text: text_of(text),
-            }),
-            None => Some(Part::Note {
-                text: one_line(&text_of(block), NOTE_CHARS),
-            }),
+            Some(text) => Some(Part::Text { text: text_of(text) }),
+            None => Some(Part::Note { text: one_line(&text_of(block), NOTE_CHARS) }),
         },
     }
 }
 
 /// Summaries, then the raw thoughts where they are readable; empty when all is sealed.
 fn reasoning(item: &Value) -> Vec<Part> {
-    let texts = |key: &str| {
-        item.get(key)
-            .and_then(Value::as_array)
-            .map(Vec::as_slice)
-            .unwrap_or_default()
-    };
+    let texts = |key: &str| item.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let all = texts("summary").iter().chain(texts("content"));
-    let said: Vec<&str> = all
-        .map(|part| str_at(part, "text"))
-        .filter(|text| !text.is_empty())
-        .collect();
-    vec![Part::Reasoning {
-        text: said.join("\n\n"),
-    }]
+    let said: Vec<&str> = all.map(|part| str_at(part, "text")).filter(|text| !text.is_empty()).collect();
+    vec![Part::Reasoning { text: said.join("\n\n") }]
 }
 
 fn call(kind: &str, item: &Value) -> Part {
@@ -247,20 +182,12 @@ fn call(kind: &str, item: &Value) -> Part {
         name => name,
     };
     let keys = ["arguments", "input", "action", "revised_prompt"];
-    let arguments = keys
-        .iter()
-        .find_map(|key| item.get(key))
-        .map(text_of)
-        .unwrap_or_default();
+    let arguments = keys.iter().find_map(|key| item.get(key)).map(text_of).unwrap_or_default();
     let call_id = match str_at(item, "call_id") {
         "" => str_at(item, "id"),
         call_id => call_id,
     };
-    Part::ToolCall {
-        call_id: call_id.to_owned(),
-        name: name.to_owned(),
-        arguments,
-    }
+    Part::ToolCall { call_id: call_id.to_owned(), name: name.to_owned(), arguments }
 }
 
 fn output(item: &Value) -> Vec<Part> {
@@ -280,21 +207,13 @@ fn output(item: &Value) -> Vec<Part> {
         }
         Value::Object(object) => {
             let keys = ["content", "text", "output"];
-            let text = keys
-                .iter()
-                .find_map(|key| object.get(*key))
-                .map(text_of)
-                .unwrap_or_default();
+            let text = keys.iter().find_map(|key| object.get(*key)).map(text_of).unwrap_or_default();
             (text, object.get("success") == Some(&Value::Bool(false)))
         }
         Value::Null => (item.get("tools").map(text_of).unwrap_or_default(), false),
         other => (text_of(other), false),
     };
-    let mut parts = vec![Part::ToolResult {
-        call_id,
-        output,
-        is_error,
-    }];
+    let mut parts = vec![Part::ToolResult { call_id, output, is_error }];
     parts.append(&mut pictures);
     parts
 }
@@ -303,23 +222,13 @@ fn output(item: &Value) -> Vec<Part> {
 ///
 /// Up to 0.8x the string was JSON with the exit code beside the output; later the code stands in the text.
 fn plain_output(text: &str) -> (String, bool) {
-    let wrapped: Option<Value> = text
-        .starts_with('{')
-        .then(|| serde_json::from_str(text).ok())
-        .flatten();
-    if let Some((output, metadata)) = wrapped
-        .as_ref()
-        .and_then(|value| value.get("output").zip(value.get("metadata")))
+    let wrapped: Option<Value> = text.starts_with('{').then(|| serde_json::from_str(text).ok()).flatten();
+    if let Some((output, metadata)) = wrapped.as_ref().and_then(|value| value.get("output").zip(value.get("metadata")))
     {
-        let failed = metadata
-            .get("exit_code")
-            .and_then(Value::as_i64)
-            .is_some_and(|code| code != 0);
+        let failed = metadata.get("exit_code").and_then(Value::as_i64).is_some_and(|code| code != 0);
         return (text_of(output), failed);
     }
     let head = text.split_once("\nOutput:\n").map_or("", |(head, _)| head);
-    let code = head
-        .lines()
-        .find_map(|line| line.strip_prefix("Process exited with code "));
+    let code = head.lines().find_map(|line| line.strip_prefix("Process exited with code "));
     (text.to_owned(), code.is_some_and(|code| code.trim() != "0"))
 }

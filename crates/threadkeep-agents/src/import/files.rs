@@ -96,7 +96,9 @@ fn describe(path: PathBuf, meta: &std::fs::Metadata, named: bool) -> Found {
 
 fn may_be_session(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.ends_with(".jsonl") || name.ends_with(".jsonl.zst") || (name.starts_with("rollout-") && name.ends_with(".json"))
+    name.ends_with(".jsonl")
+        || name.ends_with(".jsonl.zst")
+        || (name.starts_with("rollout-") && name.ends_with(".json"))
 }
 
 /// The first bytes of a file, decompressed.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use threadkeep::blocking::{LiveThread, Store, Workspace};
 use threadkeep::{
-    Change, Details, Durability, Error, Hash, ImportBatch, ImportPart, ImportSegment, ItemId, NewItem, NewThread, Shelf,
-    SourceFile, Thread, ThreadId, ThreadPatch,
+    Change, Details, Durability, Error, Hash, ImportBatch, ImportPart, ImportSegment, ItemId, NewItem, NewThread,
+    Shelf, SourceFile, Thread, ThreadId, ThreadPatch,
 };
 
 use super::files::{self, Found};
@@ -88,7 +88,9 @@ impl Import<'_> {
         let mut hasher = blake3::Hasher::new();
         let line = match hash_prefix(&self.file.path, consumed, &mut hasher)? {
             Some(line) if Hash(*hasher.finalize().as_bytes()) == source.prefix => line,
-            _ => return Ok(Run { replace: true, ..Run::new(self, Some(source)) }),
+            _ => {
+                return Ok(Run { replace: true, ..Run::new(self, Some(source)) });
+            }
         };
         let mut run = Run::new(self, None);
         run.reader = self.codec.reader(&self.file.path, Some(&source.state));
@@ -245,7 +247,10 @@ impl<'a> Run<'a> {
                 self.batch.push(Pending::Beside { offset, bytes });
             }
             Segment::Tail { bytes, .. } => {
-                let reason = format!("the last line is cut ({} bytes without an end); it waits for the next import", bytes.len());
+                let reason = format!(
+                    "the last line is cut ({} bytes without an end); it waits for the next import",
+                    bytes.len()
+                );
                 self.problem(line, reason);
             }
         }
@@ -278,7 +283,9 @@ impl<'a> Run<'a> {
             Pending::Beside { .. } => None,
         });
         if self.thread.is_none() {
-            let Some((bytes, record)) = first else { return Ok(()) };
+            let Some((bytes, record)) = first else {
+                return Ok(());
+            };
             let (id, exists) = self.import.choose_thread(&facts, bytes, record)?;
             self.outcome.new_thread = !exists;
             self.may_exist = exists;
@@ -286,7 +293,9 @@ impl<'a> Run<'a> {
         } else if self.live.is_none() {
             self.may_exist = self.replace;
         }
-        let Some(thread) = self.thread.clone() else { return Ok(()) };
+        let Some(thread) = self.thread.clone() else {
+            return Ok(());
+        };
         if self.import.dry_run {
             self.count_only();
             return Ok(());
@@ -299,7 +308,11 @@ impl<'a> Run<'a> {
             source: self.source(&thread),
             replace: std::mem::take(&mut self.replace),
             segments,
-            head: if end { self.reader.head().and_then(|number| self.placed.get(number as usize).copied()) } else { None },
+            head: if end {
+                self.reader.head().and_then(|number| self.placed.get(number as usize).copied())
+            } else {
+                None
+            },
             patch: (end && facts != self.said).then(|| patch(&self.said, &facts)),
             updated_at: facts.updated_at,
         };
@@ -331,11 +344,14 @@ impl<'a> Run<'a> {
         if self.may_exist || self.resumed || self.replace {
             return Ok(self.import.store.resume(thread, true)?);
         }
-        let folder = facts.cwd.clone().or_else(|| self.import.file.path.parent().map(Path::to_owned)).unwrap_or_default();
+        let folder =
+            facts.cwd.clone().or_else(|| self.import.file.path.parent().map(Path::to_owned)).unwrap_or_default();
         if !workspaces.contains_key(&folder) {
             workspaces.insert(folder.clone(), self.import.store.workspace(&folder)?);
         }
-        let Some(workspace) = workspaces.get(&folder) else { return Err(Failure::File("no workspace".to_owned())) };
+        let Some(workspace) = workspaces.get(&folder) else {
+            return Err(Failure::File("no workspace".to_owned()));
+        };
         self.said = facts.clone();
         let new = NewThread {
             id: Some(thread.clone()),
@@ -353,7 +369,10 @@ impl<'a> Run<'a> {
                 }
                 None => {
                     let session = &continues.session;
-                    self.problem(0, format!("it continues {session}, which is not in the store; only its own part was imported"));
+                    self.problem(
+                        0,
+                        format!("it continues {session}, which is not in the store; only its own part was imported"),
+                    );
                 }
             }
         }
@@ -464,13 +483,17 @@ impl Import<'_> {
     fn choose_thread(&self, facts: &ThreadFacts, bytes: &[u8], first: &Record) -> Result<(ThreadId, bool), Failure> {
         let stem = || self.file.path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         let session = facts.session_id.as_deref().and_then(thread_id).or_else(|| stem().as_deref().and_then(thread_id));
-        let Some(id) = session else { return Err(Failure::File("the session has no usable id".to_owned())) };
+        let Some(id) = session else {
+            return Err(Failure::File("the session has no usable id".to_owned()));
+        };
         let other = other_thread_id(&id, &self.file.key);
         for id in [Some(id), other].into_iter().flatten() {
             match self.find(&id)? {
                 None => return Ok((id, false)),
                 Some(thread) if thread.shelf == Shelf::Trashed => {
-                    return Err(Failure::File(format!("its thread {id} is in the trash; restore it to import the file")));
+                    return Err(Failure::File(format!(
+                        "its thread {id} is in the trash; restore it to import the file"
+                    )));
                 }
                 Some(_) if self.begins_with(&id, bytes, first)? => return Ok((id, true)),
                 Some(_) => {}
@@ -495,7 +518,9 @@ impl Import<'_> {
 
     /// The item of the parent session that a delta-style fork stands on.
     fn fork_base(&self, continues: &Continues) -> Result<Option<(ThreadId, threadkeep::Address, ItemId)>, Failure> {
-        let Some(parent) = thread_id(&continues.session) else { return Ok(None) };
+        let Some(parent) = thread_id(&continues.session) else {
+            return Ok(None);
+        };
         if self.find(&parent)?.is_none_or(|thread| thread.shelf == Shelf::Trashed) {
             return Ok(None);
         }

@@ -60,10 +60,7 @@ impl Run {
     /// The active path: from the head that the codec names, else from the last record.
     pub(crate) fn active_path(&self) -> Vec<RecordNo> {
         let last = u32::try_from(self.placed().len()).unwrap().checked_sub(1);
-        self.head
-            .or(last)
-            .map(|no| self.path(no))
-            .unwrap_or_default()
+        self.head.or(last).map(|no| self.path(no)).unwrap_or_default()
     }
 }
 
@@ -72,12 +69,7 @@ pub(crate) fn segments(bytes: &[u8]) -> Vec<Segment> {
 }
 
 /// Reads segments, stopping after `split` of them and going on from notes and state alone.
-pub(crate) fn read(
-    codec: &Arc<dyn Codec>,
-    path: &Path,
-    segments: &[Segment],
-    split: Option<usize>,
-) -> Run {
+pub(crate) fn read(codec: &Arc<dyn Codec>, path: &Path, segments: &[Segment], split: Option<usize>) -> Run {
     let mut reader = codec.reader(path, None);
     let mut outcomes = Vec::new();
     let mut placed: Vec<(Option<String>, Vec<u8>)> = Vec::new();
@@ -86,10 +78,7 @@ pub(crate) fn read(
             let state = reader.state();
             reader = codec.reader(path, Some(&state));
             for (source_id, note) in &placed {
-                reader.known(&KnownRecord {
-                    source_id: source_id.as_deref(),
-                    note,
-                });
+                reader.known(&KnownRecord { source_id: source_id.as_deref(), note });
             }
         }
         outcomes.push(match segment {
@@ -100,11 +89,7 @@ pub(crate) fn read(
                 Ok(record) if record.place == Place::Beside => Outcome::Beside(record),
                 Ok(record) => {
                     let no = u32::try_from(placed.len()).unwrap();
-                    assert!(
-                        record.note.len() <= 64,
-                        "a note of {} bytes",
-                        record.note.len()
-                    );
+                    assert!(record.note.len() <= 64, "a note of {} bytes", record.note.len());
                     if let Place::After(parent) = record.place {
                         assert!(parent < no, "record {no} stands after {parent}");
                     }
@@ -114,11 +99,7 @@ pub(crate) fn read(
             },
         });
     }
-    Run {
-        outcomes,
-        facts: reader.facts(),
-        head: reader.head(),
-    }
+    Run { outcomes, facts: reader.facts(), head: reader.head() }
 }
 
 /// Whether reading in two parts gives what reading in one part gives, wherever the cut is.
@@ -126,12 +107,7 @@ pub(crate) fn check_splits(codec: &Arc<dyn Codec>, path: &Path, segments: &[Segm
     let whole = read(codec, path, segments, None);
     for split in (0..=segments.len()).step_by(step) {
         let parts = read(codec, path, segments, Some(split));
-        assert_eq!(
-            parts,
-            whole,
-            "{} read in two parts at segment {split}",
-            path.display()
-        );
+        assert_eq!(parts, whole, "{} read in two parts at segment {split}", path.display());
     }
 }
 
@@ -166,10 +142,7 @@ pub(crate) fn check_results(codec: &Arc<dyn Codec>, run: &Run, segments: &[Segme
                 }
                 Part::ToolResult { call_id, .. } => {
                     let active_call = calls.get(call_id).is_some_and(|call| active.contains(call));
-                    assert!(
-                        !active_call || active.contains(&no),
-                        "{what}: result {no} of {call_id} is off the path"
-                    );
+                    assert!(!active_call || active.contains(&no), "{what}: result {no} of {call_id} is off the path");
                 }
                 _ => {}
             }

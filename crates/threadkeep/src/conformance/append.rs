@@ -1,6 +1,6 @@
 //! Appending.
 
-use super::{promises, ensure, ensure_eq, ensure_err, say, text_of, texts, thread_with, workspace};
+use super::{ensure, ensure_eq, ensure_err, promises, say, text_of, texts, thread_with, workspace};
 use crate::error::Error;
 use crate::{
     AppendOptions, Durability, Expect, ItemId, ItemQuery, Kind, NewItem, NewThread, Policy, Role, Timestamp, TurnEnd,
@@ -152,6 +152,19 @@ promises! {
         let mut expected: Vec<String> = (0..50).map(|number| number.to_string()).collect();
         expected.push("last".to_owned());
         ensure_eq!(texts(store, thread.id())?, expected);
+    }
+
+    /// A handle reads what it queued itself, and its thread though it is archived.
+    fn a_handle_reads_what_it_queued(store) {
+        let thread = thread_with(store, &[])?;
+        store.archive(thread.id())?;
+        let queued = AppendOptions { durability: Durability::Queued, ..AppendOptions::default() };
+        thread.append_with(vec![say("a")], queued)?;
+        thread.append_with(vec![say("b")], queued)?;
+        let history = thread.load_history(ItemQuery::default())?.entries;
+        ensure_eq!(history.iter().map(text_of).collect::<Vec<_>>(), ["a", "b"]);
+        ensure_eq!(thread.read()?.items, 2);
+        ensure_err!(workspace(store)?.create(NewThread::default())?.read(), Error::NotFound { .. });
     }
 
     /// After `flush` everything that was queued is stored.

@@ -1,6 +1,6 @@
 //! Claims and the life of a handle.
 
-use super::{promises, ensure, ensure_eq, ensure_err, say, texts, thread_with, workspace};
+use super::{ensure, ensure_eq, ensure_err, promises, say, texts, thread_with, workspace};
 use crate::error::Error;
 use crate::{NewThread, Status, ThreadPatch, ThreadStore};
 

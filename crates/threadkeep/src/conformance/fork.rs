@@ -1,6 +1,6 @@
 //! Forking, rewinding, clearing, and what survives deletion.
 
-use super::{promises, ensure, ensure_eq, ensure_err, say, texts, thread_with};
+use super::{ensure, ensure_eq, ensure_err, promises, say, texts, thread_with};
 use crate::error::Error;
 use crate::{Details, ItemQuery, NewThread, Purged, ThreadId};
 

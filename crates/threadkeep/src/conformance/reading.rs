@@ -1,6 +1,6 @@
 //! Pages, cursors, the model's context, verifying.
 
-use super::{promises, ensure, ensure_eq, ensure_err, say, text_of, texts, thread_with};
+use super::{ensure, ensure_eq, ensure_err, promises, say, text_of, texts, thread_with};
 use crate::error::Error;
 use crate::{AppendOptions, ItemQuery, Kind, NewItem, TurnQuery};
 

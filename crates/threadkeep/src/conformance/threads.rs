@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{promises, ensure, ensure_eq, ensure_err, say, thread_with, workspace};
+use super::{ensure, ensure_eq, ensure_err, promises, say, thread_with, workspace};
 use crate::blocking::Store;
 use crate::error::Error;
 use crate::{

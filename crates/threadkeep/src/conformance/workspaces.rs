@@ -1,6 +1,6 @@
 //! Workspaces and their fence.
 
-use super::{promises, ensure, ensure_eq, ensure_err, say, texts};
+use super::{ensure, ensure_eq, ensure_err, promises, say, texts};
 use crate::error::Error;
 use crate::{Address, Details, ItemQuery, ListQuery, NewThread, Status, ThreadPatch, TurnQuery};
 

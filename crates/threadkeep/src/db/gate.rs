@@ -35,7 +35,9 @@ impl Gate {
                 Err(std::fs::TryLockError::Error(error)) => return self.without_lock(&error),
             }
         }
-        let Some(waiting) = &self.waiting else { return Ok(()) };
+        let Some(waiting) = &self.waiting else {
+            return Ok(());
+        };
         match waiting.recv_timeout(self.bound) {
             Ok(outcome) => {
                 self.waiting = None;

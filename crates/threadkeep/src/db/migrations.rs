@@ -43,9 +43,8 @@ pub(crate) fn state(connection: &Connection, known: &[Migration]) -> Result<Stat
     if exists.is_none() {
         return Ok(State::Empty);
     }
-    let mut statement = connection
-        .prepare("SELECT number, checksum FROM schema_migrations ORDER BY number")
-        .map_err(engine_error)?;
+    let mut statement =
+        connection.prepare("SELECT number, checksum FROM schema_migrations ORDER BY number").map_err(engine_error)?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(engine_error)?;
     let applied: Vec<(i64, String)> = rows.collect::<rusqlite::Result<_>>().map_err(engine_error)?;
     compare(&applied, known)

@@ -23,7 +23,8 @@ pub(crate) fn check_version() -> Result<()> {
     let found = rusqlite::version_number();
     if found < MIN_SQLITE {
         let version = rusqlite::version();
-        let detail = format!("SQLite {version} is linked; 3.51.3 or newer is needed, older ones can corrupt a shared store");
+        let detail =
+            format!("SQLite {version} is linked; 3.51.3 or newer is needed, older ones can corrupt a shared store");
         return Err(Error::Backend { detail });
     }
     Ok(())

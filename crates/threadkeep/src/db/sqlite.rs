@@ -53,7 +53,9 @@ pub(crate) struct Opened {
 /// Whether the file is ours is decided read-only, before anything is written.
 pub(crate) fn open(location: &Location) -> Result<Opened> {
     pragmas::check_version()?;
-    let Some(folder) = &location.folder else { return open_memory(location) };
+    let Some(folder) = &location.folder else {
+        return open_memory(location);
+    };
     if location.read_only {
         return open_read_only(location, folder);
     }
@@ -106,8 +108,7 @@ fn open_read_only(location: &Location, folder: &Path) -> Result<Opened> {
 }
 
 fn connect(database: &Path) -> Result<Connection> {
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let connection = Connection::open_with_flags(real(database)?, flags).map_err(|error| at(database, error))?;
     pragmas::configure(&connection).map_err(|error| name_place(error, database))?;
     Ok(connection)
@@ -145,7 +146,9 @@ fn create_or_migrate(location: &Location, database: &Path) -> Result<Opened> {
 
 /// Copies the store before its schema changes, beside it and complete.
 fn back_up(connection: &Connection, location: &Location) -> Result<()> {
-    let Some(folder) = &location.folder else { return Ok(()) };
+    let Some(folder) = &location.folder else {
+        return Ok(());
+    };
     let backups = folder.join("backups");
     create_folder(&backups)?;
     let name = format!("before-migration-{}-{}.db", location.now, std::process::id());
@@ -233,7 +236,8 @@ fn inspect_settled(folder: &Path, database: &Path, bound: Duration) -> Result<He
 
 /// Reads the first bytes of the file, and nothing else of a file that is not ours.
 fn inspect(database: &Path) -> Result<Header> {
-    let foreign = |detail: &str| Error::ForeignStore { path: database.display().to_string(), detail: detail.to_owned() };
+    let foreign =
+        |detail: &str| Error::ForeignStore { path: database.display().to_string(), detail: detail.to_owned() };
     match std::fs::symlink_metadata(database) {
         Err(error) if error.kind() == ErrorKind::NotFound => return empty(database),
         Err(error) => return Err(Error::io("look at", database, &error)),
@@ -262,20 +266,22 @@ fn inspect(database: &Path) -> Result<Header> {
 
 /// A file that is not there, or empty. The engine would throw a log away that belongs to it, and with it what was written.
 fn empty(database: &Path) -> Result<Header> {
-    if has_log(database) {
+    if has_beside(database, "-wal") {
         let detail = "it is empty or missing, and its log is not; restore a backup of it";
         return Err(Error::corrupt(database.display().to_string(), detail));
     }
     Ok(Header::Empty)
 }
 
-fn has_log(database: &Path) -> bool {
-    std::fs::metadata(database.with_file_name(format!("{DATABASE}-wal"))).is_ok_and(|meta| meta.len() > 0)
+/// Whether the file's log or journal holds anything.
+fn has_beside(database: &Path, suffix: &str) -> bool {
+    let path = database.with_file_name(format!("{DATABASE}{suffix}"));
+    std::fs::metadata(path).is_ok_and(|meta| meta.len() > 0)
 }
 
 /// Finds a file that was cut: without a log that could complete it, it must be as long as its header says.
 fn check_length(database: &Path, header: &[u8]) -> Result<()> {
-    if has_log(database) {
+    if has_beside(database, "-wal") || has_beside(database, "-journal") {
         return Ok(());
     }
     let page = header.get(16..18).and_then(|bytes| bytes.try_into().ok()).map_or(0, u16::from_be_bytes);
@@ -295,7 +301,15 @@ fn has_no_table(database: &Path) -> Result<bool> {
     let connection = Connection::open_with_flags(database, flags).map_err(|error| at(database, error))?;
     connection.busy_timeout(pragmas::BUSY_TIMEOUT).map_err(engine_error)?;
     let count: rusqlite::Result<i64> = connection.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0));
-    count.map(|count| count == 0).map_err(|error| at(database, error))
+    match count.map_err(|error| at(database, error)) {
+        // A store whose creation was cut off: opening it for writing takes back what was done of it.
+        Err(Error::ReadOnly { .. })
+            if has_beside(database, "-journal") && database.with_file_name(OPEN_LOCK).exists() =>
+        {
+            Ok(true)
+        }
+        count => Ok(count? == 0),
+    }
 }
 
 /// Creates a folder that only its owner can enter.
@@ -350,8 +364,12 @@ fn lock_opening(folder: &Path, bound: Duration) -> Result<File> {
                 let detail = format!("another process has been creating or migrating it for {bound:?}");
                 return Err(Error::Busy { detail });
             }
-            Err(std::fs::TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => return Ok(file),
-            Err(std::fs::TryLockError::Error(error)) => return Err(Error::io("lock", &path, &error)),
+            Err(std::fs::TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
+                return Ok(file);
+            }
+            Err(std::fs::TryLockError::Error(error)) => {
+                return Err(Error::io("lock", &path, &error));
+            }
         }
     }
 }

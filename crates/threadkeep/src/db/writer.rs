@@ -61,7 +61,8 @@ impl SqliteDriver {
             gate,
             location: Arc::clone(&location),
         };
-        let thread = std::thread::Builder::new().name("threadkeep-writer".to_owned()).spawn(move || writer.serve(&queue));
+        let thread =
+            std::thread::Builder::new().name("threadkeep-writer".to_owned()).spawn(move || writer.serve(&queue));
         let thread = thread.map_err(|error| Error::Backend { detail: format!("no thread for the writer: {error}") })?;
         let readers = (!in_memory).then(|| Arc::new(Readers::new(location)));
         Ok(Self { jobs: Some(jobs), writer: Some(thread), readers })
@@ -149,7 +150,9 @@ impl Writer {
     fn read(&mut self, request: ReadRequest) {
         match self.connection() {
             Ok(connection) => request(&mut SqliteTx { connection }),
-            Err(error) => tracing::error!(%error, "a read was dropped: the store can't be opened again"),
+            Err(error) => {
+                tracing::error!(%error, "a read was dropped: the store can't be opened again");
+            }
         }
     }
 
@@ -227,7 +230,8 @@ fn run_in_savepoints(connection: &Connection, group: &mut Group) -> Option<Group
     let alone = group.len() == 1;
     let mut done = Group::new();
     while let Some(mut request) = group.pop_front() {
-        let outcome = if alone { request.run(&mut SqliteTx { connection }) } else { run_in_savepoint(connection, &mut *request) };
+        let outcome =
+            if alone { request.run(&mut SqliteTx { connection }) } else { run_in_savepoint(connection, &mut *request) };
         let Err(error) = outcome else {
             done.push_back(request);
             continue;
@@ -294,7 +298,8 @@ impl Readers {
 
     fn submit(&self, request: ReadRequest) {
         let load = self.load.fetch_add(1, Ordering::SeqCst) + 1;
-        if load > self.started.load(Ordering::SeqCst).min(READERS - 1) && self.started.load(Ordering::SeqCst) < READERS {
+        if load > self.started.load(Ordering::SeqCst).min(READERS - 1) && self.started.load(Ordering::SeqCst) < READERS
+        {
             self.start_one();
         }
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
@@ -330,7 +335,9 @@ fn serve_reads(location: &Location, queue: &Mutex<mpsc::Receiver<ReadRequest>>, 
         let request = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(request) = request else { return };
         if connection.is_none() {
-            connection = connect_again(location, true).map_err(|error| tracing::error!(%error, "a reader can't open the store")).ok();
+            connection = connect_again(location, true)
+                .map_err(|error| tracing::error!(%error, "a reader can't open the store"))
+                .ok();
         }
         match &connection {
             Some(connection) => read_snapshot(connection, request),

@@ -176,7 +176,8 @@ pub(crate) fn find_repeated(tx: &mut dyn Tx, request: &Append) -> Result<Option<
             return Ok(None);
         };
         let (key, salt, digest, hash, same_thread, branch) = stored;
-        let content = salt.map(|salt| chain::content_digest(&item.kind, item.role.as_ref(), &item.format, &salt, &item.content));
+        let content =
+            salt.map(|salt| chain::content_digest(&item.kind, item.role.as_ref(), &item.format, &salt, &item.content));
         let in_order = last.is_none_or(|last| last.depth() < key.depth());
         if !same_thread || content != Some(digest) || !in_order {
             return Ok(None);
@@ -242,7 +243,9 @@ impl<'a> Pen<'a> {
     }
 
     fn expect(&self, tx: &mut dyn Tx, expect: Expect) -> Result<()> {
-        let Expect::Head(expected) = expect else { return Ok(()) };
+        let Expect::Head(expected) = expect else {
+            return Ok(());
+        };
         let found = self.head.map(|(key, _)| path::address_of(tx, key)).transpose()?;
         if found == expected {
             return Ok(());
@@ -391,7 +394,10 @@ impl<'a> Pen<'a> {
                 _ => false,
             };
             if !on_path {
-                return Err(Error::invalid("sources", format!("{source} is not on the path of the item that cites it")));
+                return Err(Error::invalid(
+                    "sources",
+                    format!("{source} is not on the path of the item that cites it"),
+                ));
             }
         }
         Ok(())

@@ -86,7 +86,8 @@ pub(crate) fn label(tx: &mut dyn Tx, thread: &ThreadId, branch: BranchId, label:
 
 /// Where the thread stands; its head is `None` when it is empty or cleared.
 pub(crate) fn head_of(tx: &mut dyn Tx, thread: &ThreadId) -> Result<(Option<ItemKey>, bool)> {
-    let head = query_one(tx, HEAD, &[thread.as_str().into()], |row| Ok((row.opt_int(0)?.map(ItemKey), row.int(1)? == 1)))?;
+    let head =
+        query_one(tx, HEAD, &[thread.as_str().into()], |row| Ok((row.opt_int(0)?.map(ItemKey), row.int(1)? == 1)))?;
     head.ok_or_else(|| Error::not_found("thread", thread))
 }
 
@@ -120,7 +121,9 @@ pub(crate) fn tree(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Tree> {
 /// The segments of the path that the thread was forked from, root first.
 fn shared_branches(tx: &mut dyn Tx, thread: &ThreadId, active: &HashSet<i64>) -> Result<Vec<Branch>> {
     let fork = query_one(tx, FORK_ITEM, &[thread.as_str().into()], |row| row.opt_int(0))?.flatten();
-    let Some(fork) = fork else { return Ok(Vec::new()) };
+    let Some(fork) = fork else {
+        return Ok(Vec::new());
+    };
     let mut segments = path::segments_to(tx, ItemKey(fork), 0)?;
     segments.reverse();
     let mut branches = Vec::with_capacity(segments.len());

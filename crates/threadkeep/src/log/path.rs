@@ -43,11 +43,14 @@ impl Segment {
     }
 }
 
+/// Looks at a segment of a path; says whether to go on towards the root.
+pub(crate) type Visit<'a> = dyn FnMut(&mut dyn Tx, Segment) -> Result<ControlFlow<()>> + 'a;
+
 /// Visits the segments of the path from its end to its root; loads no more of them than are visited, give or take a chunk.
 pub(crate) fn walk(
     tx: &mut dyn Tx,
     end: ItemKey,
-    visit: &mut dyn FnMut(&mut dyn Tx, Segment) -> Result<ControlFlow<()>>,
+    visit: &mut Visit<'_>,
 ) -> Result<()> {
     let mut next = Some(end);
     while let Some(from) = next.take() {

@@ -123,7 +123,8 @@ fn delete_items(tx: &mut dyn Tx, thread: &ThreadId, keys: &[ItemKey]) -> Result<
 /// The deepest item of the branch that another thread, or a branch that stays, continues from.
 fn reached(tx: &mut dyn Tx, thread: &ThreadId, branch: i64) -> Result<Option<ItemKey>> {
     let range = [ItemKey::new(branch, 0).0.into(), ItemKey::new(branch, u32::MAX).0.into()];
-    let fork = query_one(tx, REACHED_BY_FORK, &[range[0], range[1], thread.as_str().into()], |row| row.opt_int(0))?.flatten();
+    let fork =
+        query_one(tx, REACHED_BY_FORK, &[range[0], range[1], thread.as_str().into()], |row| row.opt_int(0))?.flatten();
     let child = query_one(tx, REACHED_BY_BRANCH, &range, |row| row.opt_int(0))?.flatten();
     Ok(fork.max(child).map(ItemKey))
 }

@@ -61,7 +61,9 @@ pub(crate) fn page(tx: &mut dyn Tx, thread: &ThreadId, query: &ItemQuery) -> Res
     let empty = Page { entries: Vec::new(), next_cursor: None };
     let tag = format!("items {thread} {:?} {} {:?} {}", query.at, query.from, query.to, query.newest_first);
     let cursor = query.cursor.as_deref().map(|text| Cursor::decode(text, &tag)).transpose()?;
-    let Some(end) = path_end(tx, thread, query.at, cursor.as_ref())? else { return Ok(empty) };
+    let Some(end) = path_end(tx, thread, query.at, cursor.as_ref())? else {
+        return Ok(empty);
+    };
     let (mut low, mut high) = (query.from, query.to.unwrap_or(u32::MAX).min(end.depth()));
     if let Some(cursor) = &cursor {
         let next = u32::try_from(cursor.value).map_err(|_| Error::invalid("cursor", "it is damaged"))?;
@@ -103,12 +105,16 @@ pub(crate) fn item(tx: &mut dyn Tx, thread: &ThreadId, address: Address) -> Resu
 
 /// What a model is given to go on: the latest compaction on the path and everything after it, oldest first.
 pub(crate) fn model_context(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Option<u32>> {
-    let (Some(end), _) = head::head_of(tx, thread)? else { return Ok(None) };
+    let (Some(end), _) = head::head_of(tx, thread)? else {
+        return Ok(None);
+    };
     let mut from = 0;
     path::walk(tx, end, &mut |tx, segment| {
         let range = [segment.key(segment.base).0.into(), segment.key(segment.upto).0.into()];
         let latest = query_one(tx, LATEST_COMPACTION, &range, |row| row.opt_int(0))?.flatten();
-        let Some(latest) = latest else { return Ok(ControlFlow::Continue(())) };
+        let Some(latest) = latest else {
+            return Ok(ControlFlow::Continue(()));
+        };
         from = ItemKey(latest).depth();
         Ok(ControlFlow::Break(()))
     })?;

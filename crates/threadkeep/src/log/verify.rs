@@ -159,7 +159,7 @@ impl Progress {
                 }
             },
         };
-        let rows = self.load(tx, branch, next)?;
+        let rows = Self::load(tx, branch, next)?;
         let full = i64::try_from(rows.len()).ok() == Some(CHUNK);
         for item in rows {
             let problem = item.check(&self.thread, next, parent);
@@ -190,8 +190,9 @@ impl Progress {
         }
     }
 
-    fn load(&self, tx: &mut dyn Tx, branch: &BranchFacts, from: u32) -> Result<Vec<Checked>> {
-        let range = [ItemKey::new(branch.key, from).0.into(), ItemKey::new(branch.key, branch.tip).0.into(), CHUNK.into()];
+    fn load(tx: &mut dyn Tx, branch: &BranchFacts, from: u32) -> Result<Vec<Checked>> {
+        let range =
+            [ItemKey::new(branch.key, from).0.into(), ItemKey::new(branch.key, branch.tip).0.into(), CHUNK.into()];
         let mut rows = Vec::new();
         tx.query(CHUNK_OF_BRANCH, &range, &mut |row| {
             rows.push(read_checked(row)?);
@@ -257,11 +258,17 @@ impl Checked {
             return Some(format!("its chain version {} is not known here", self.version));
         }
         match self.content {
-            None => return Some("its content is missing or damaged, and no redaction is on record".to_owned()),
-            Some(found) if found != self.digest => return Some("its content was changed".to_owned()),
+            None => {
+                return Some("its content is missing or damaged, and no redaction is on record".to_owned());
+            }
+            Some(found) if found != self.digest => {
+                return Some("its content was changed".to_owned());
+            }
             Some(_) => {}
         }
-        let Some(writer) = self.writer else { return Some("its writer is not known".to_owned()) };
+        let Some(writer) = self.writer else {
+            return Some("its writer is not known".to_owned());
+        };
         let hash = chain::item_hash(&Link {
             thread,
             parent,
