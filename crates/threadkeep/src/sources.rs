@@ -11,7 +11,8 @@ use crate::log::read::load_spliced;
 use crate::thread::ThreadPatch;
 use crate::time::Timestamp;
 
-const MAX_PATH_BYTES: usize = 16 << 10;
+// Two kilobytes are what an index of every engine takes as a key.
+const MAX_PATH_BYTES: usize = 2 << 10;
 /// The longest note that a codec may leave with a record.
 pub const MAX_NOTE_BYTES: usize = 64;
 
@@ -25,7 +26,7 @@ statements! {
           mtime = excluded.mtime, consumed = excluded.consumed, prefix = excluded.prefix, records = excluded.records,
           skipped = excluded.skipped, state = excluded.state, imported_at = excluded.imported_at
         RETURNING key";
-    DROP_SEGMENTS = "DELETE FROM segments WHERE source IN (SELECT key FROM sources WHERE path = ?1)";
+    CLEAR_SEGMENTS = "DELETE FROM segments WHERE source IN (SELECT key FROM sources WHERE path = ?1)";
     WRITE_SEGMENT = "INSERT INTO segments (source, position, length, item, note, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     KNOWN_RECORDS = "SELECT g.position, g.note, i.id, i.source_id FROM sources s JOIN segments g ON g.source = s.key
         JOIN items i ON i.key = g.item WHERE s.path = ?1 AND g.position > ?2 ORDER BY g.position LIMIT ?3";
@@ -192,7 +193,7 @@ pub(crate) fn write(tx: &mut dyn Tx, batch: &ImportBatch, now: Timestamp) -> Res
     let source = &batch.source;
     check_text("path", &source.path, MAX_PATH_BYTES)?;
     if batch.replace {
-        tx.execute(DROP_SEGMENTS, &[source.path.as_str().into()])?;
+        tx.execute(CLEAR_SEGMENTS, &[source.path.as_str().into()])?;
     }
     let args = [
         source.agent.as_str().into(),

@@ -10,6 +10,8 @@ use crate::item::check_text;
 use crate::time::Timestamp;
 
 const MAX_NAME_BYTES: usize = 1024;
+// Two kilobytes are what an index of every engine takes as a key.
+const MAX_KEY_BYTES: usize = 2 << 10;
 
 statements! {
     BY_KEY = "SELECT workspace FROM workspace_keys WHERE key = ?1";
@@ -120,6 +122,7 @@ pub(crate) fn resolve(tx: &mut dyn Tx, keys: &Keys, fresh: WorkspaceId, now: Tim
         }
     };
     for key in &keys.own {
+        check_text("workspace key", &key.key, MAX_KEY_BYTES)?;
         tx.execute(ADD_KEY, &[key.key.as_str().into(), key.kind.into(), id.as_bytes().as_slice().into()])?;
     }
     get(tx, id)

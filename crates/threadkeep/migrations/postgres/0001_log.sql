@@ -183,13 +183,24 @@ $$;
 CREATE TRIGGER items_keep_parents BEFORE DELETE ON items
 FOR EACH ROW EXECUTE FUNCTION items_keep_parents();
 
-CREATE FUNCTION items_keep_their_place() RETURNS trigger LANGUAGE plpgsql AS $$
+-- Only content, and what says how it is stored, can ever change: by redaction.
+CREATE FUNCTION items_are_append_only() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = 'integrity_constraint_violation', MESSAGE = 'items are append-only';
 END;
 $$;
-CREATE TRIGGER items_keep_their_place BEFORE UPDATE OF key, id, digest, hash ON items
-FOR EACH ROW EXECUTE FUNCTION items_keep_their_place();
+CREATE TRIGGER items_are_append_only BEFORE UPDATE OF
+  key, id, turn, kind, role, format, writer, epoch, tick, created_at, source_id, sources, chain, digest, hash
+ON items
+FOR EACH ROW EXECUTE FUNCTION items_are_append_only();
+
+CREATE FUNCTION branches_keep_their_place() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION USING ERRCODE = 'integrity_constraint_violation', MESSAGE = 'a branch stays where it begins';
+END;
+$$;
+CREATE TRIGGER branches_keep_their_place BEFORE UPDATE OF key, thread, id, parent, base ON branches
+FOR EACH ROW EXECUTE FUNCTION branches_keep_their_place();
 
 CREATE FUNCTION branches_keep_items() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN

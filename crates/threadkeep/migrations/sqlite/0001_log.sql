@@ -147,13 +147,21 @@ BEGIN
   SELECT RAISE(ABORT, 'an item with a successor stays');
 END;
 
-CREATE TRIGGER items_keep_their_place BEFORE UPDATE OF key, id, digest, hash ON items
+-- Only content, and what says how it is stored, can ever change: by redaction.
+CREATE TRIGGER items_are_append_only BEFORE UPDATE OF
+  key, id, turn, kind, role, format, writer, epoch, tick, created_at, source_id, sources, chain, digest, hash
+ON items
 BEGIN
   SELECT RAISE(ABORT, 'items are append-only');
 END;
 
+CREATE TRIGGER branches_keep_their_place BEFORE UPDATE OF key, thread, id, parent, base ON branches
+BEGIN
+  SELECT RAISE(ABORT, 'a branch stays where it begins');
+END;
+
 CREATE TRIGGER branches_keep_items BEFORE DELETE ON branches
-WHEN EXISTS (SELECT 1 FROM items WHERE key >= OLD.key << 32 AND key < (OLD.key + 1) << 32)
+WHEN EXISTS (SELECT 1 FROM items WHERE key BETWEEN OLD.key << 32 AND (OLD.key << 32) + 4294967295)
 BEGIN
   SELECT RAISE(ABORT, 'a branch with items stays');
 END;

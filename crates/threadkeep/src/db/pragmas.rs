@@ -35,6 +35,7 @@ pub(crate) fn configure(connection: &Connection) -> Result<()> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
     connection.busy_timeout(BUSY_TIMEOUT).map_err(engine_error)?;
     let pragmas = "PRAGMA foreign_keys = ON;
+         PRAGMA recursive_triggers = ON;
          PRAGMA trusted_schema = OFF;
          PRAGMA temp_store = MEMORY;
          PRAGMA secure_delete = ON;

@@ -23,7 +23,9 @@ statements! {
     INSERT_ITEM = "INSERT INTO items (key, id, turn, kind, role, format, writer, epoch, tick, created_at, source_id, sources,
         chain, salt, digest, hash, size, encoding, content)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)";
-    NEXT_BRANCH = "SELECT coalesce(max(key), 0) + 1 FROM branches";
+    // A number is never used again, though its branch was purged.
+    NEXT_BRANCH = "SELECT 1 + coalesce(max(number), 0) FROM (SELECT max(key) AS number FROM branches
+        UNION ALL SELECT value FROM counters WHERE name = 'purged-branch') AS numbers";
     INSERT_BRANCH = "INSERT INTO branches (key, thread, id, parent, base, tip, tip_hash, cleared, created_at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, 0, ?7)";
     LEAVE_BRANCH = "UPDATE branches SET tip = ?2, tip_hash = ?3 WHERE key = ?1";

@@ -18,6 +18,8 @@ statements! {
     REACHED_BY_BRANCH = "SELECT max(parent) FROM branches WHERE parent BETWEEN ?1 AND ?2";
     LAST_ITEMS = "SELECT key FROM items WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT ?3";
     DELETE_ITEM = "DELETE FROM items WHERE key = ?1";
+    KEEP_NUMBER = "INSERT INTO counters (name, value) VALUES ('purged-branch', ?1) ON CONFLICT (name)
+        DO UPDATE SET value = CASE WHEN counters.value < excluded.value THEN excluded.value ELSE counters.value END";
     DELETE_BRANCH = "DELETE FROM branches WHERE key = ?1";
     SHORTEN_BRANCH = "UPDATE branches SET tip = ?2, tip_hash = ?3, label = NULL WHERE key = ?1";
     DROP_HEAD = "UPDATE threads SET head = NULL, head_hash = NULL, head_is_tip = 0, epoch = epoch + 1 WHERE id = ?1 AND head IS NOT NULL";
@@ -85,6 +87,7 @@ pub(crate) fn step(tx: &mut dyn Tx, thread: &ThreadId, now: Timestamp) -> Result
         }
         match keep {
             None => {
+                tx.execute(KEEP_NUMBER, &[branch.into()])?;
                 tx.execute(DELETE_BRANCH, &[branch.into()])?;
                 tx.execute(COUNT_ITEM, &[thread.as_str().into(), 0.into(), 1.into()])?;
             }

@@ -36,16 +36,9 @@ fn both_engines_have_the_same_schema() {
     let here = sqlite_schema(&rules::sqlite().connection);
     let there = postgres_schema(&mut server.schema().connect());
     assert!(here.len() > 10, "{} tables", here.len());
-    assert_eq!(
-        here.keys().collect::<Vec<_>>(),
-        there.keys().collect::<Vec<_>>()
-    );
+    assert_eq!(here.keys().collect::<Vec<_>>(), there.keys().collect::<Vec<_>>());
     for (name, table) in &here {
-        assert_eq!(
-            Some(table),
-            there.get(name),
-            "{name}: SQLite left, PostgreSQL right"
-        );
+        assert_eq!(Some(table), there.get(name), "{name}: SQLite left, PostgreSQL right");
     }
 }
 
@@ -58,29 +51,24 @@ fn postgresql_columns_are_64_bit_numbers_texts_by_their_bytes_and_bytes() {
     let rows = server.schema().connect().query(sql, &[]).unwrap();
     assert!(rows.len() > 100, "{} columns", rows.len());
     let wrong = rows.iter().filter_map(|row| {
-        let (name, kind, collation): (String, String, Option<String>) =
-            (row.get(0), row.get(1), row.get(2));
+        let (name, kind, collation): (String, String, Option<String>) = (row.get(0), row.get(1), row.get(2));
         let fits = match kind.as_str() {
             "bigint" | "bytea" => collation.is_none(),
             "text" => collation.as_deref() == Some("C"),
             _ => false,
         };
         let computed: bool = row.get(3);
-        (!fits || computed).then(|| {
-            format!("{name}: {kind}, collation {collation:?}, computed by the engine: {computed}")
-        })
+        (!fits || computed)
+            .then(|| format!("{name}: {kind}, collation {collation:?}, computed by the engine: {computed}"))
     });
     let wrong: Vec<String> = wrong.collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 fn sqlite_schema(store: &Connection) -> Schema {
-    let tables =
-        "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'";
+    let tables = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'";
     let mut statement = store.prepare(tables).unwrap();
-    let tables = statement
-        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
-        .unwrap();
+    let tables = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
     tables
         .map(Result::unwrap)
         .map(|(name, sql): (String, String)| (name.clone(), sqlite_table(store, &name, &sql)))
@@ -88,10 +76,7 @@ fn sqlite_schema(store: &Connection) -> Schema {
 }
 
 fn sqlite_table(store: &Connection, name: &str, sql: &str) -> Table {
-    let mut table = Table {
-        checks: sql.matches("CHECK (").count(),
-        ..Table::default()
-    };
+    let mut table = Table { checks: sql.matches("CHECK (").count(), ..Table::default() };
     let mut keyed = BTreeMap::new();
     for row in rows::<(String, String, bool, i64)>(
         store,
@@ -107,23 +92,14 @@ fn sqlite_table(store: &Connection, name: &str, sql: &str) -> Table {
         if row.3 > 0 {
             keyed.insert(row.3, row.0.clone());
         }
-        table.columns.push(Column {
-            name: row.0,
-            kind: kind.to_owned(),
-            not_null: row.2,
-        });
+        table.columns.push(Column { name: row.0, kind: kind.to_owned(), not_null: row.2 });
     }
     table.primary_key = keyed.into_values().collect();
-    let keys =
-        "SELECT \"from\", \"table\", \"to\", lower(on_delete) FROM pragma_foreign_key_list(?1)";
+    let keys = "SELECT \"from\", \"table\", \"to\", lower(on_delete) FROM pragma_foreign_key_list(?1)";
     table.foreign_keys = rows(store, keys, name).into_iter().collect();
     let indexes = "SELECT name, origin, partial FROM pragma_index_list(?1)";
     for (index, origin, partial) in rows::<(String, String, bool)>(store, indexes, name) {
-        let columns = rows::<(String,)>(
-            store,
-            "SELECT name FROM pragma_index_info(?1) ORDER BY seqno",
-            &index,
-        );
+        let columns = rows::<(String,)>(store, "SELECT name FROM pragma_index_info(?1) ORDER BY seqno", &index);
         let columns = columns.into_iter().map(|(column,)| column).collect();
         match origin.as_str() {
             "c" => {
@@ -136,10 +112,7 @@ fn sqlite_table(store: &Connection, name: &str, sql: &str) -> Table {
         }
     }
     let triggers = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?1";
-    table.triggers = rows::<(String,)>(store, triggers, name)
-        .into_iter()
-        .map(|(name,)| name)
-        .collect();
+    table.triggers = rows::<(String,)>(store, triggers, name).into_iter().map(|(name,)| name).collect();
     table
 }
 
@@ -149,11 +122,7 @@ fn rows<T: for<'a> TryFrom<&'a rusqlite::Row<'a>, Error = rusqlite::Error>>(
     of: &str,
 ) -> Vec<T> {
     let mut statement = store.prepare(sql).unwrap();
-    statement
-        .query_map([of], |row| T::try_from(row))
-        .unwrap()
-        .map(Result::unwrap)
-        .collect()
+    statement.query_map([of], |row| T::try_from(row)).unwrap().map(Result::unwrap).collect()
 }
 
 fn postgres_schema(client: &mut Client) -> Schema {
@@ -162,14 +131,9 @@ fn postgres_schema(client: &mut Client) -> Schema {
         FROM information_schema.columns WHERE table_schema = current_schema() ORDER BY table_name, ordinal_position";
     for row in client.query(columns, &[]).unwrap() {
         let table = schema.entry(row.get(0)).or_default();
-        table.columns.push(Column {
-            name: row.get(1),
-            kind: row.get(2),
-            not_null: row.get(3),
-        });
+        table.columns.push(Column { name: row.get(1), kind: row.get(2), not_null: row.get(3) });
     }
-    let mut table =
-        |name: String, change: &mut dyn FnMut(&mut Table)| change(schema.get_mut(&name).unwrap());
+    let mut table = |name: String, change: &mut dyn FnMut(&mut Table)| change(schema.get_mut(&name).unwrap());
     let constraints = "SELECT t.relname::text, c.contype::text, coalesce(f.relname::text, ''),
           CASE c.confdeltype WHEN 'c' THEN 'cascade' WHEN 'n' THEN 'set null' WHEN 'a' THEN 'no action' ELSE c.confdeltype::text END,
           ARRAY(SELECT a.attname::text FROM unnest(c.conkey) WITH ORDINALITY k (n, o)
@@ -188,12 +152,7 @@ fn postgres_schema(client: &mut Client) -> Schema {
             "c" => table.checks += 1,
             _ => {
                 let named: Vec<String> = row.get(5);
-                table.foreign_keys.insert((
-                    columns.join(","),
-                    row.get(2),
-                    named.join(","),
-                    row.get(3),
-                ));
+                table.foreign_keys.insert((columns.join(","), row.get(2), named.join(","), row.get(3)));
             }
         });
     }

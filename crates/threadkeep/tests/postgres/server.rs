@@ -19,7 +19,7 @@ listen_addresses = ''
 fsync = off
 synchronous_commit = off
 full_page_writes = off
-max_connections = 20x
+max_connections = 20
 shared_buffers = 16MB
 ";
 
@@ -48,10 +48,7 @@ pub(crate) fn server() -> Option<Arc<Server>> {
             Some(server)
         }
         Err(reason) => {
-            assert!(
-                std::env::var_os("CI").is_none(),
-                "in CI nothing is skipped: {reason}"
-            );
+            assert!(std::env::var_os("CI").is_none(), "in CI nothing is skipped: {reason}");
             // Not by a macro: the harness would keep it for itself.
             writeln!(std::io::stderr(), "SKIP: {reason}").unwrap();
             None
@@ -75,9 +72,7 @@ impl Server {
     fn start(programs: &Path, account: &Account) -> Self {
         let folder = account.make_folder();
         let mut janitor = account.command(Path::new("sh"));
-        janitor
-            .args(["-c", JANITOR, "janitor"])
-            .args([programs, &folder]);
+        janitor.args(["-c", JANITOR, "janitor"]).args([programs, &folder]);
         janitor.stdin(Stdio::piped()).process_group(0);
         janitor.stdout(Stdio::null()).stderr(Stdio::null());
         let janitor = janitor.spawn().unwrap();
@@ -107,7 +102,8 @@ impl Server {
         let bound = Instant::now() + Duration::from_secs(120);
         while let Err(error) = self.config().connect(NoTls) {
             let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-            let is_over = log.contains("FATAL:  could not") || Instant::now() > bound;
+            let is_fatal = |line: &str| line.contains("FATAL:") && !line.contains("starting up");
+            let is_over = log.lines().any(is_fatal) || Instant::now() > bound;
             assert!(!is_over, "PostgreSQL does not start: {error}\n{log}");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -123,18 +119,12 @@ impl Server {
     pub(crate) fn schema(self: &Arc<Self>) -> Schema {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let name = format!("store_{}", NUMBER.fetch_add(1, Ordering::SeqCst));
-        let schema = Schema {
-            server: Arc::clone(self),
-            name,
-        };
+        let schema = Schema { server: Arc::clone(self), name };
         let mut client = schema.connect();
-        client
-            .batch_execute(&format!("CREATE SCHEMA {}", schema.name))
-            .unwrap();
+        client.batch_execute(&format!("CREATE SCHEMA {}", schema.name)).unwrap();
         let mut tx = client.transaction().unwrap();
         for (file, text) in migrations("postgres") {
-            tx.batch_execute(&text)
-                .unwrap_or_else(|error| panic!("{file}: {}", said(&error)));
+            tx.batch_execute(&text).unwrap_or_else(|error| panic!("{file}: {}", said(&error)));
         }
         tx.commit().unwrap();
         schema
@@ -145,10 +135,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(self.janitor.stdin.take());
         if let Err(error) = self.janitor.wait() {
-            eprintln!(
-                "the server in {} may still run: {error}",
-                self.folder.display()
-            );
+            eprintln!("the server in {} may still run: {error}", self.folder.display());
         }
     }
 }
@@ -170,80 +157,40 @@ impl Schema {
 
 /// The migrations of an engine in order, by file name.
 pub(crate) fn migrations(engine: &str) -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("migrations")
-        .join(engine);
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(engine);
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     assert!(!paths.is_empty(), "no migration for {engine}");
-    paths
-        .into_iter()
-        .map(|path| {
-            (
-                path.display().to_string(),
-                std::fs::read_to_string(&path).unwrap(),
-            )
-        })
-        .collect()
+    paths.into_iter().map(|path| (path.display().to_string(), std::fs::read_to_string(&path).unwrap())).collect()
 }
 
 /// What the server says of an error; the client's own words alone are "db error".
 pub(crate) fn said(error: &postgres::Error) -> String {
-    error.as_db_error().map_or_else(
-        || error.to_string(),
-        |refusal| format!("{} ({})", refusal.message(), refusal.code().code()),
-    )
+    error
+        .as_db_error()
+        .map_or_else(|| error.to_string(), |refusal| format!("{} ({})", refusal.message(), refusal.code().code()))
 }
 
 /// The folder of the oldest `initdb` and `postgres` that serve: the statements must work there too.
 fn find_programs() -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    for (parent, prefix) in [
-        ("/usr/lib/postgresql", ""),
-        ("/usr", "pgsql-"),
-        ("/opt/homebrew/opt", "postgresql"),
-    ] {
+    for (parent, prefix) in [("/usr/lib/postgresql", ""), ("/usr", "pgsql-"), ("/opt/homebrew/opt", "postgresql")] {
         let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
-        let versions =
-            entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix));
+        let versions = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix));
         folders.extend(versions.map(|entry| entry.path().join("bin")));
     }
-    let complete =
-        |folder: &PathBuf| folder.join("initdb").is_file() && folder.join("postgres").is_file();
-    let found = folders
-        .into_iter()
-        .filter(complete)
-        .filter_map(|folder| Some((version_of(&folder)?, folder)));
-    let best = found
-        .filter(|(version, _)| *version >= OLDEST)
-        .min_by_key(|(version, _)| *version);
-    best.map(|(_, folder)| folder).ok_or_else(|| {
-        format!(
-            "no server programs of PostgreSQL {OLDEST} or newer; `./scripts/test` installs them"
-        )
-    })
+    let complete = |folder: &PathBuf| folder.join("initdb").is_file() && folder.join("postgres").is_file();
+    let found = folders.into_iter().filter(complete).filter_map(|folder| Some((version_of(&folder)?, folder)));
+    let best = found.filter(|(version, _)| *version >= OLDEST).min_by_key(|(version, _)| *version);
+    best.map(|(_, folder)| folder)
+        .ok_or_else(|| format!("no server programs of PostgreSQL {OLDEST} or newer; `./scripts/test` installs them"))
 }
 
 fn version_of(programs: &Path) -> Option<u32> {
-    let said = Command::new(programs.join("initdb"))
-        .arg("--version")
-        .output()
-        .ok()?
-        .stdout;
-    let version = String::from_utf8(said)
-        .ok()?
-        .split_whitespace()
-        .nth(2)?
-        .to_owned();
-    version
-        .split(|c: char| !c.is_ascii_digit())
-        .next()?
-        .parse()
-        .ok()
+    let said = Command::new(programs.join("initdb")).arg("--version").output().ok()?.stdout;
+    let version = String::from_utf8(said).ok()?.split_whitespace().nth(2)?.to_owned();
+    version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 /// Who runs the server: PostgreSQL refuses to be run by root.
@@ -259,9 +206,7 @@ impl Account {
         }
         let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
         let ids = |name: &str| {
-            let line = users
-                .lines()
-                .find(|line| line.split(':').next() == Some(name))?;
+            let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
             let mut fields = line.split(':').skip(2);
             Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
         };
@@ -287,10 +232,7 @@ impl Account {
 
     /// A folder that this account owns and can reach, with a name short enough for a socket in it.
     fn make_folder(self) -> PathBuf {
-        let folder = tempfile::Builder::new()
-            .prefix("threadkeep-pg-")
-            .tempdir_in("/tmp")
-            .unwrap();
+        let folder = tempfile::Builder::new().prefix("threadkeep-pg-").tempdir_in("/tmp").unwrap();
         if let Some((user, group)) = self.other {
             std::os::unix::fs::chown(folder.path(), Some(user), Some(group)).unwrap();
         }

@@ -17,34 +17,18 @@ fn every_statement_can_be_prepared_on_postgresql() {
             Ok(prepared) => {
                 // A driver binds and reads 64-bit numbers, texts and bytes. The number of `SELECT 1` is never read.
                 let only_whether = sql.starts_with("SELECT 1 FROM");
-                let columns = prepared
-                    .columns()
-                    .iter()
-                    .map(|column| column.type_().clone());
+                let columns = prepared.columns().iter().map(|column| column.type_().clone());
                 let columns = columns.filter(|kind| !(only_whether && *kind == Type::INT4));
-                let mut others = prepared
-                    .params()
-                    .iter()
-                    .cloned()
-                    .chain(columns)
-                    .filter(|kind| !known(kind))
-                    .peekable();
+                let mut others =
+                    prepared.params().iter().cloned().chain(columns).filter(|kind| !known(kind)).peekable();
                 if others.peek().is_some() {
                     let others: Vec<String> = others.map(|kind| kind.to_string()).collect();
-                    failures.push(format!(
-                        "{name}: parameters or columns of type {}\n{sql}",
-                        others.join(", ")
-                    ));
+                    failures.push(format!("{name}: parameters or columns of type {}\n{sql}", others.join(", ")));
                 }
             }
         }
     }
-    assert!(
-        failures.is_empty(),
-        "{} statements fail:\n\n{}",
-        failures.len(),
-        failures.join("\n\n")
-    );
+    assert!(failures.is_empty(), "{} statements fail:\n\n{}", failures.len(), failures.join("\n\n"));
 }
 
 fn known(kind: &Type) -> bool {
@@ -55,19 +39,10 @@ fn known(kind: &Type) -> bool {
 fn every_statement_can_be_prepared_on_sqlite() {
     let store = rules::sqlite();
     let prepare = |(name, sql): (String, String)| {
-        store
-            .connection
-            .prepare(&sql)
-            .err()
-            .map(|error| format!("{name}: {error}\n{sql}"))
+        store.connection.prepare(&sql).err().map(|error| format!("{name}: {error}\n{sql}"))
     };
     let failures: Vec<String> = statement_texts().into_iter().filter_map(prepare).collect();
-    assert!(
-        failures.is_empty(),
-        "{} statements fail:\n\n{}",
-        failures.len(),
-        failures.join("\n\n")
-    );
+    assert!(failures.is_empty(), "{} statements fail:\n\n{}", failures.len(), failures.join("\n\n"));
 }
 
 /// The parameters are rewritten without a look at literals, so no literal may hold what looks like one.

@@ -14,52 +14,16 @@ const CRATES: [(&str, &[&str]); 4] = [
 
 /// What only some crates may bring in: terminals and servers stay out of the library, SQL stays in it.
 const KEPT_OUT: [(&str, &[&str]); 3] = [
-    (
-        "threadkeep",
-        &[
-            "clap",
-            "axum",
-            "tokio",
-            "postgres",
-            "anstream",
-            "indicatif",
-            "etcetera",
-        ],
-    ),
-    (
-        "threadkeep-agents",
-        &[
-            "clap",
-            "axum",
-            "tokio",
-            "postgres",
-            "anstream",
-            "indicatif",
-            "etcetera",
-            "rusqlite",
-        ],
-    ),
+    ("threadkeep", &["clap", "axum", "tokio", "postgres", "anstream", "indicatif", "etcetera"]),
+    ("threadkeep-agents", &["clap", "axum", "tokio", "postgres", "anstream", "indicatif", "etcetera", "rusqlite"]),
     ("threadkeep-cli", &["rusqlite", "postgres"]),
 ];
 
 /// The library's modules from the ground up. A module may use its own layer and those below it.
 const LAYERS: [&[&str]; 5] = [
-    &[
-        "time", "error", "id", "host", "item", "view", "thread", "turn", "branch", "chain",
-        "content", "cursor",
-    ],
+    &["time", "error", "id", "host", "item", "view", "thread", "turn", "branch", "chain", "content", "cursor"],
     &["db"],
-    &[
-        "log",
-        "claims",
-        "sources",
-        "stats",
-        "thread_list",
-        "threads",
-        "turns",
-        "workspaces",
-        "writers",
-    ],
+    &["log", "claims", "sources", "stats", "thread_list", "threads", "turns", "workspaces", "writers"],
     &["store", "live", "thread_store"],
     &["blocking", "conformance"],
 ];
@@ -72,19 +36,13 @@ const LIBRARY: &str = "crates/threadkeep/src";
 #[test]
 fn crates_depend_in_one_direction() {
     let mut wrong = Vec::new();
-    for package in packages()
-        .iter()
-        .filter(|package| package["source"].is_null())
-    {
+    for package in packages().iter().filter(|package| package["source"].is_null()) {
         let name = package["name"].as_str().unwrap();
         let Some((_, allowed)) = CRATES.iter().find(|(known, _)| *known == name) else {
             wrong.push(format!("{name} is a crate that has no place yet"));
             continue;
         };
-        let kept_out = KEPT_OUT
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map_or(&[][..], |(_, kept_out)| kept_out);
+        let kept_out = KEPT_OUT.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, kept_out)| kept_out);
         for dependency in package["dependencies"].as_array().unwrap() {
             let used = dependency["name"].as_str().unwrap();
             // The tests of a crate use the crate itself, with all its features.
@@ -102,15 +60,10 @@ fn crates_depend_in_one_direction() {
 fn modules_use_what_is_below_them() {
     let exported = exports(&text(&format!("{LIBRARY}/lib.rs")).unwrap());
     let mut wrong = Vec::new();
-    for file in files(LIBRARY)
-        .into_iter()
-        .filter(|file| !file.ends_with("/lib.rs"))
-    {
+    for file in files(LIBRARY).into_iter().filter(|file| !file.ends_with("/lib.rs")) {
         let module = module_of(&file);
         let Some(layer) = layer_of(&module) else {
-            wrong.push(format!(
-                "{file}: say in LAYERS where the module `{module}` belongs"
-            ));
+            wrong.push(format!("{file}: say in LAYERS where the module `{module}` belongs"));
             continue;
         };
         for used in used_paths(&without_comments(&text(&file).unwrap())) {
@@ -131,21 +84,11 @@ fn modules_use_what_is_below_them() {
 fn every_list_of_statements_is_known() {
     let known = text(&format!("{LIBRARY}/db.rs")).unwrap();
     let forgotten = files(LIBRARY).into_iter().filter(|file| {
-        let path = file
-            .trim_start_matches(LIBRARY)
-            .trim_matches('/')
-            .trim_end_matches(".rs")
-            .replace('/', "::");
-        let declares = text(file)
-            .unwrap()
-            .lines()
-            .any(|line| line.starts_with("statements! {"));
+        let path = file.trim_start_matches(LIBRARY).trim_matches('/').trim_end_matches(".rs").replace('/', "::");
+        let declares = text(file).unwrap().lines().any(|line| line.starts_with("statements! {"));
         declares && !known.contains(&format!("crate::{path}::ALL"))
     });
-    assert_none(
-        forgotten,
-        "`all_statements` does not name the lists of these",
-    );
+    assert_none(forgotten, "`all_statements` does not name the lists of these");
 }
 
 #[test]
@@ -153,8 +96,7 @@ fn scanning_finds_what_is_used() {
     let code = "use crate::{id::ThreadId, log};\nuse crate::db::{Tx, Row};\nlet x = crate::Store::open(); $crate::ignored; // crate::commented";
     let found = used_paths(&without_comments(code));
     assert_eq!(found, ["id::ThreadId", "log", "db", "Store::open"]);
-    let exported =
-        exports("pub use log::purge::Purged;\npub use store::{\n    Store, Threads,\n};\n");
+    let exported = exports("pub use log::purge::Purged;\npub use store::{\n    Store, Threads,\n};\n");
     assert_eq!(exported.get("Purged").map(String::as_str), Some("log"));
     assert_eq!(exported.get("Threads").map(String::as_str), Some("store"));
 }
@@ -165,18 +107,11 @@ fn layer_of(module: &str) -> Option<usize> {
 
 fn module_of(file: &str) -> String {
     let inside = file.trim_start_matches(LIBRARY).trim_start_matches('/');
-    inside
-        .split(['/', '.'])
-        .next()
-        .unwrap_or_default()
-        .to_owned()
+    inside.split(['/', '.']).next().unwrap_or_default().to_owned()
 }
 
 fn without_comments(code: &str) -> String {
-    code.lines()
-        .map(|line| line.split("//").next().unwrap_or_default())
-        .collect::<Vec<_>>()
-        .join("\n")
+    code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
 /// The paths that follow `crate::`, without it.
@@ -197,9 +132,7 @@ fn used_paths(code: &str) -> Vec<String> {
 }
 
 fn path_at(code: &str) -> String {
-    let end = code
-        .find(|c: char| c != ':' && c != '_' && !c.is_alphanumeric())
-        .unwrap_or(code.len());
+    let end = code.find(|c: char| c != ':' && c != '_' && !c.is_alphanumeric()).unwrap_or(code.len());
     code[..end].trim_end_matches(':').to_owned()
 }
 
@@ -231,16 +164,9 @@ fn exports(lib: &str) -> BTreeMap<String, String> {
         let statement = statement.split(';').next().unwrap_or_default();
         let module = statement.split("::").next().unwrap_or_default();
         let names = statement.rsplit("::").next().unwrap_or_default();
-        let names: BTreeSet<&str> = names
-            .split(['{', '}', ','])
-            .map(str::trim)
-            .filter(|name| !name.is_empty())
-            .collect();
-        found.extend(
-            names
-                .into_iter()
-                .map(|name| (name.to_owned(), module.to_owned())),
-        );
+        let names: BTreeSet<&str> =
+            names.split(['{', '}', ',']).map(str::trim).filter(|name| !name.is_empty()).collect();
+        found.extend(names.into_iter().map(|name| (name.to_owned(), module.to_owned())));
     }
     found
 }

@@ -31,13 +31,8 @@ fn every_package_may_be_used_and_comes_from_crates_io() {
         let licence = package["license"].as_str().unwrap_or("no licence");
         let source = &package["source"];
         let is_known = source.is_null() || source.as_str() == Some(REGISTRY);
-        (!is_allowed(licence) || !is_known).then(|| {
-            format!(
-                "{} {}: {licence}, {source}",
-                name_of(package),
-                package["version"]
-            )
-        })
+        (!is_allowed(licence) || !is_known)
+            .then(|| format!("{} {}: {licence}, {source}", name_of(package), package["version"]))
     });
     assert_none(refused, "look at these before they are used");
 }
@@ -46,32 +41,15 @@ fn every_package_may_be_used_and_comes_from_crates_io() {
 #[test]
 fn there_is_one_sqlite() {
     let packages = packages();
-    assert_eq!(
-        packages
-            .iter()
-            .filter(|package| name_of(package) == "libsqlite3-sys")
-            .count(),
-        1
-    );
+    assert_eq!(packages.iter().filter(|package| name_of(package) == "libsqlite3-sys").count(), 1);
 }
 
 #[test]
 fn licence_expressions_are_never_read_too_leniently() {
-    for allowed in [
-        "MIT",
-        "MIT/GPL-3.0",
-        "GPL-3.0 OR MIT",
-        "(MIT OR GPL-3.0) AND Unicode-3.0",
-    ] {
+    for allowed in ["MIT", "MIT/GPL-3.0", "GPL-3.0 OR MIT", "(MIT OR GPL-3.0) AND Unicode-3.0"] {
         assert!(is_allowed(allowed), "{allowed}");
     }
-    for refused in [
-        "GPL-3.0",
-        "MIT AND GPL-3.0",
-        "(MIT OR ISC) AND GPL-3.0",
-        "no licence",
-        "",
-    ] {
+    for refused in ["GPL-3.0", "MIT AND GPL-3.0", "(MIT OR ISC) AND GPL-3.0", "no licence", ""] {
         assert!(!is_allowed(refused), "{refused}");
     }
 }
@@ -79,10 +57,7 @@ fn licence_expressions_are_never_read_too_leniently() {
 /// Takes every AND as the outermost word, which can only make the expression stricter.
 fn is_allowed(expression: &str) -> bool {
     let flat = expression.replace(['(', ')'], "").replace('/', " OR ");
-    flat.split(" AND ").all(|part| {
-        part.split(" OR ")
-            .any(|licence| ALLOWED.contains(&licence.trim()))
-    })
+    flat.split(" AND ").all(|part| part.split(" OR ").any(|licence| ALLOWED.contains(&licence.trim())))
 }
 
 fn name_of(package: &Value) -> &str {
