@@ -97,10 +97,11 @@ impl<'a> Importer<'a> {
             let reason = format!("`{agent}` is not known; known are {known}");
             return Err(Error::Invalid { field: "agent", reason });
         }
-        let found = files::find(paths, &mut self.report);
+        let mut found = files::find(paths, &mut self.report);
         if found.len() >= STAMPS_FROM {
             self.stamps = Some(self.load_stamps()?);
         }
+        self.put_in_order(&mut found)?;
         let bytes_total = found.iter().map(|file| file.size).sum();
         let mut bytes_done = 0;
         for (index, file) in found.iter().enumerate() {
@@ -121,16 +122,28 @@ impl<'a> Importer<'a> {
         Ok(self.report)
     }
 
+    /// Puts the files in the order of their last use, so that lists by activity are too. A file's own last time is better
+    /// than that of the file system, which copying changes; it is looked for only in files that will be read.
+    fn put_in_order(&self, found: &mut [Found]) -> Result<()> {
+        let mut times = HashMap::new();
+        for file in found.iter() {
+            let unchanged = self.stamp(file)?.is_some_and(|stamp| file.is_as(&stamp));
+            let time = if unchanged { None } else { files::last_time(&file.path) };
+            times.insert(file.path.clone(), time.unwrap_or(file.mtime / 1_000_000));
+        }
+        found.sort_by(|a, b| (times.get(&a.path), &a.path).cmp(&(times.get(&b.path), &b.path)));
+        Ok(())
+    }
+
     /// Imports one file. What is wrong with it is reported; what is wrong with the store is an error.
     fn file(&mut self, file: &Found, all: &[Found]) -> Result<()> {
         if !self.done.insert(file.path.clone()) {
             return Ok(());
         }
-        if let Some(stamp) = self.stamp(file)?
-            && stamp.size == file.stored_size()
-            && stamp.mtime == file.mtime
-        {
-            self.report.unchanged(&stamp);
+        if let Some(stamp) = self.stamp(file)?.filter(|stamp| file.is_as(stamp)) {
+            if self.codecs.iter().any(|codec| codec.agent() == stamp.agent) {
+                self.report.unchanged(&stamp);
+            }
             return Ok(());
         }
         let (head, codec) = match self.recognise(file) {
@@ -176,6 +189,7 @@ impl<'a> Importer<'a> {
             records: source.records,
             skipped: source.skipped,
             thread: source.thread,
+            agent: source.agent,
         }))
     }
 

@@ -7,6 +7,8 @@ use crate::error::{Error, Result};
 use crate::item::Hash;
 
 const TAG_BYTES: usize = 8;
+/// Begins every cursor, so that none can be taken for an option of a command line.
+const PREFIX: char = 'c';
 
 /// The place after which the next page starts: the sort value and the id of the last entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,13 +23,14 @@ impl Cursor {
         let mut bytes = tag(query).to_vec();
         bytes.extend_from_slice(&self.value.to_le_bytes());
         bytes.extend_from_slice(self.id.as_bytes());
-        URL_SAFE_NO_PAD.encode(bytes)
+        format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))
     }
 
     /// Reads a cursor back, for the same query only.
     pub(crate) fn decode(text: &str, query: &str) -> Result<Self> {
         let wrong = |reason: &str| Error::invalid("cursor", reason);
-        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| wrong("it is not one that this store gave"))?;
+        let bytes = text.strip_prefix(PREFIX).and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
+        let bytes = bytes.ok_or_else(|| wrong("it is not one that this store gave"))?;
         let Some((found, rest)) = bytes.split_at_checked(TAG_BYTES) else {
             return Err(wrong("it is cut short"));
         };
@@ -59,12 +62,15 @@ mod tests {
         let text = cursor.encode("q");
         assert_eq!(Cursor::decode(&text, "q").unwrap(), cursor);
         assert!(Cursor::decode(&text, "other").is_err());
+        for query in ["a", "b", "c", "d", "e"].map(|query| query.repeat(50)) {
+            assert!(cursor.encode(&query).starts_with('c'));
+        }
     }
 
     #[test]
     fn damaged_cursors_are_refused() {
         let text = Cursor { value: 1, id: "x".into() }.encode("q");
-        for end in 0..text.len() - 2 {
+        for end in 0..text.len() - 3 {
             let cut = &text[..end];
             assert!(Cursor::decode(cut, "q").map_or(true, |cursor| cursor.id.is_empty()), "{cut:?}");
         }

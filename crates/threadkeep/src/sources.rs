@@ -19,7 +19,7 @@ pub const MAX_NOTE_BYTES: usize = 64;
 statements! {
     SOURCE = "SELECT agent, path, thread, size, mtime, consumed, prefix, records, skipped, state FROM sources WHERE path = ?1";
     SOURCES_OF = "SELECT agent, path, thread, size, mtime, consumed, prefix, records, skipped, state FROM sources WHERE thread = ?1 ORDER BY key";
-    STAMPS = "SELECT path, size, mtime, records, skipped, thread FROM sources WHERE path > ?1 ORDER BY path LIMIT ?2";
+    STAMPS = "SELECT path, size, mtime, records, skipped, thread, agent FROM sources WHERE path > ?1 ORDER BY path LIMIT ?2";
     WRITE_SOURCE = "INSERT INTO sources (key, agent, path, thread, size, mtime, consumed, prefix, records, skipped, state, imported_at)
         VALUES ((SELECT coalesce(max(key), 0) + 1 FROM sources), ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
         ON CONFLICT (path) DO UPDATE SET agent = excluded.agent, thread = excluded.thread, size = excluded.size,
@@ -70,6 +70,7 @@ pub struct SourceStamp {
     pub records: i64,
     pub skipped: i64,
     pub thread: Option<ThreadId>,
+    pub agent: String,
 }
 
 /// A record that an earlier import placed.
@@ -161,6 +162,7 @@ pub(crate) fn stamps(tx: &mut dyn Tx, after: &str, limit: i64) -> Result<Vec<Sou
             records: row.int(3)?,
             skipped: row.int(4)?,
             thread: row.opt_text(5)?.and_then(|id| ThreadId::new(id).ok()),
+            agent: row.text(6)?.to_owned(),
         })
     })
 }

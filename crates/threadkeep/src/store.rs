@@ -493,7 +493,8 @@ impl Threads {
     /// Reads a page of a thread's path.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] names an item that can't be read; the pages around it can.
+    /// [`Error::Corrupt`] names an item that can't be read, when a page would begin with it: a page ends before such an item,
+    /// and one that begins after it can be read.
     pub async fn items(&self, thread: &ThreadId, query: ItemQuery) -> Result<Page<Item>> {
         self.read(thread, move |tx, id| read::page(tx, id, &query)).await
     }

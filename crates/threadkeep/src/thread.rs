@@ -428,6 +428,8 @@ pub struct ListQuery {
     pub text: Option<String>,
     /// Only relatives of a thread.
     pub lineage: Option<Lineage>,
+    /// Only threads that have branched.
+    pub branched: bool,
     /// The page's size; 0 gives an empty page, more than 1,000 is 1,000.
     pub limit: usize,
     /// Where the page starts: the `next_cursor` of an earlier page of the same query.
@@ -447,6 +449,7 @@ impl Default for ListQuery {
             source: None,
             text: None,
             lineage: None,
+            branched: false,
             limit: 50,
             cursor: None,
         }

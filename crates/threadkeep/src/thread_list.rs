@@ -25,6 +25,7 @@ macro_rules! list {
               AND (CAST(?6 AS TEXT) IS NULL OR t.agent = ?6) AND (CAST(?7 AS TEXT) IS NULL OR t.provider = ?7)
               AND (CAST(?8 AS TEXT) IS NULL OR t.cwd = ?8) AND (CAST(?9 AS TEXT) IS NULL OR t.source = ?9)
               AND (CAST(?10 AS TEXT) IS NULL OR t.parent = ?10) AND (CAST(?11 AS TEXT) IS NULL OR t.forked_from = ?11)
+              AND t.branches >= ?12
               ORDER BY t.",
             $sort,
             " ",
@@ -52,7 +53,9 @@ statements! {
 
 /// Reads a page. A row that can't be decoded is an error that names it.
 pub(crate) fn page(tx: &mut dyn Tx, scope: Scope, query: &ListQuery) -> Result<Page<Thread>> {
-    let tag = format!("threads {scope:?} {}", serde_json::to_string(query).unwrap_or_default());
+    // A page may have another size than the one before it.
+    let sizeless = ListQuery { limit: 0, cursor: None, ..query.clone() };
+    let tag = format!("threads {scope:?} {}", serde_json::to_string(&sizeless).unwrap_or_default());
     let start = match &query.cursor {
         Some(cursor) => Cursor::decode(cursor, &tag)?,
         None if query.ascending => Cursor { value: i64::MIN, id: String::new() },
@@ -66,7 +69,7 @@ pub(crate) fn page(tx: &mut dyn Tx, scope: Scope, query: &ListQuery) -> Result<P
         Some(Lineage::ChildrenOf(id)) => (Some(id.as_str()), None),
         Some(Lineage::ForksOf(id)) => (None, Some(id.as_str())),
     };
-    let args: [Value<'_>; 11] = [
+    let args: [Value<'_>; 12] = [
         scope.arg(),
         start.value.into(),
         start.id.as_str().into(),
@@ -78,6 +81,7 @@ pub(crate) fn page(tx: &mut dyn Tx, scope: Scope, query: &ListQuery) -> Result<P
         query.source.as_deref().into(),
         children.into(),
         forks.into(),
+        if query.branched { 2 } else { 0 }.into(),
     ];
     let needle = query.text.as_ref().map(|text| text.to_lowercase());
     let mut entries: Vec<Thread> = Vec::new();

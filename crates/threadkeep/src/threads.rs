@@ -126,7 +126,14 @@ pub(crate) fn find(tx: &mut dyn Tx, scope: Scope, name: &str) -> Result<ThreadId
     Err(Error::not_found("thread", name))
 }
 
+/// The one match, or the one that all others are named after, as sub-agents are after their parent.
 fn the_only(name: &str, matches: &mut Vec<ThreadId>) -> Result<Option<ThreadId>> {
+    if let Some(first) = matches.first().cloned()
+        && first.as_str().starts_with(name)
+        && matches.iter().all(|other| other.as_str().starts_with(first.as_str()))
+    {
+        return Ok(Some(first));
+    }
     if matches.len() > 1 {
         let candidates = matches.iter().map(ThreadId::to_string).collect();
         return Err(Error::Ambiguous { given: name.to_owned(), candidates });

@@ -1,9 +1,11 @@
 //! Finding session files, and reading them plain or compressed.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+use threadkeep::{SourceStamp, Timestamp};
 
 use super::report::ImportReport;
 
@@ -12,6 +14,8 @@ const HEAD_BYTES: u64 = 64 << 10;
 /// How deep folders are searched; agents nest five levels.
 const MAX_LEVELS: usize = 16;
 const READ_BUFFER: usize = 256 << 10;
+/// How much of a file's end is looked at for its last time.
+const TAIL_BYTES: u64 = 16 << 10;
 
 /// A file that may be a session.
 #[derive(Debug, Clone)]
@@ -27,6 +31,16 @@ pub(super) struct Found {
 }
 
 impl Found {
+    /// Whether the file is still what it was when it was stamped.
+    pub(super) fn is_as(&self, stamp: &SourceStamp) -> bool {
+        stamp.size == self.stored_size() && stamp.mtime == self.mtime
+    }
+
+    /// When the file was last changed: for records that carry no time.
+    pub(super) fn modified(&self) -> Timestamp {
+        Timestamp(self.mtime / 1_000_000)
+    }
+
     pub(super) fn stored_size(&self) -> i64 {
         i64::try_from(self.size).unwrap_or(i64::MAX)
     }
@@ -50,7 +64,7 @@ pub fn scan(home: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// Finds the files, oldest first, so that the order of the threads is that of their last use.
+/// Finds the files, each once.
 pub(super) fn find(paths: &[PathBuf], report: &mut ImportReport) -> Vec<Found> {
     let mut found = Vec::new();
     for path in paths {
@@ -62,7 +76,7 @@ pub(super) fn find(paths: &[PathBuf], report: &mut ImportReport) -> Vec<Found> {
             Err(error) => fail(path, &error.to_string(), report),
         }
     }
-    found.sort_by(|a, b| (a.mtime, &a.path).cmp(&(b.mtime, &b.path)));
+    found.sort_by(|a, b| a.path.cmp(&b.path));
     found.dedup_by(|a, b| a.path == b.path);
     found
 }
@@ -99,6 +113,23 @@ fn may_be_session(path: &Path) -> bool {
     name.ends_with(".jsonl")
         || name.ends_with(".jsonl.zst")
         || (name.starts_with("rollout-") && name.ends_with(".json"))
+}
+
+/// The last time that a plain file mentions near its end, in milliseconds since the epoch: agents stamp their records.
+pub(super) fn last_time(path: &Path) -> Option<i64> {
+    if path.extension().is_some_and(|ending| ending == "zst") {
+        return None;
+    }
+    let mut file = File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES))).ok()?;
+    let mut tail = Vec::new();
+    file.take(TAIL_BYTES).read_to_end(&mut tail).ok()?;
+    let text = String::from_utf8_lossy(&tail);
+    let stamps = text.rsplit("\"timestamp\"");
+    stamps
+        .filter_map(|rest| rest.trim_start_matches([':', ' ', '"']).split('"').next())
+        .find_map(|time| Timestamp::parse(time).map(Timestamp::millis))
 }
 
 /// The first bytes of a file, decompressed.

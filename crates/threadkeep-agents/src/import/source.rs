@@ -314,7 +314,7 @@ impl<'a> Run<'a> {
                 None
             },
             patch: (end && facts != self.said).then(|| patch(&self.said, &facts)),
-            updated_at: facts.updated_at,
+            updated_at: facts.updated_at.or(Some(self.import.file.modified())),
         };
         if let Some(live) = &self.live {
             live.import(batch, Durability::Written)?;
@@ -357,7 +357,7 @@ impl<'a> Run<'a> {
             id: Some(thread.clone()),
             details: self.import.details(facts),
             forked_from: facts.forked_from.as_deref().and_then(thread_id),
-            created_at: facts.created_at,
+            created_at: facts.created_at.or(Some(self.import.file.modified())),
             ..NewThread::default()
         };
         if let Some(continues) = &facts.continues {
@@ -421,7 +421,7 @@ impl<'a> Run<'a> {
         let item = NewItem {
             id: Some(id),
             role: record.role,
-            created_at: record.created_at,
+            created_at: record.created_at.or(Some(self.import.file.modified())),
             source_id: record.source_id.filter(|id| !id.contains('\0') && id.len() <= 512),
             ..NewItem::raw(record.kind, self.import.codec.format(), bytes)
         };

@@ -220,7 +220,12 @@ promises! {
             other => return Err(super::Broken(format!("an ambiguous prefix gave {other:?}"))),
         }
         ensure_err!(store.find("Same title"), Error::Ambiguous { .. });
-        for absent in ["", "gamma", "../x", "a\0b", "%", "alpha_1"] {
+        // A sub-agent is named after its parent and does not make its parent's prefix ambiguous.
+        named(store, "gamma-7", Details::default(), 0)?;
+        named(store, "gamma-7.agent-1", Details::default(), 0)?;
+        ensure_eq!(store.find("gam")?.as_str(), "gamma-7");
+        ensure_eq!(store.find("gamma-7.")?.as_str(), "gamma-7.agent-1");
+        for absent in ["", "delta", "../x", "a\0b", "%", "alpha_1"] {
             ensure_err!(store.find(absent), Error::NotFound { .. });
         }
     }

@@ -36,8 +36,14 @@ pub(crate) enum State {
     Behind,
 }
 
-/// Compares the store's ledger with the known steps. The ledger is the truth; the number in the file's header only repeats it.
+/// Compares the store's ledger with the known steps. The ledger is the truth; the number in the file's header only repeats it,
+/// but one that is greater than any known says that a newer version was here.
 pub(crate) fn state(connection: &Connection, known: &[Migration]) -> Result<State> {
+    let newest = known.last().map_or(0, |migration| migration.number);
+    let header: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(engine_error)?;
+    if header > newest {
+        return Err(Error::SchemaTooNew { found: header, known: newest });
+    }
     let ledger = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'schema_migrations'";
     let exists = connection.query_row(ledger, [], |_| Ok(())).optional().map_err(engine_error)?;
     if exists.is_none() {
@@ -133,6 +139,10 @@ mod tests {
         let mut connection = Connection::open_in_memory().unwrap();
         apply(&mut connection, &[ONE, TWO], 0).unwrap();
         assert!(matches!(state(&connection, &[ONE]), Err(Error::SchemaTooNew { found: 2, known: 1 })));
+        connection.pragma_update(None, "user_version", 9).unwrap();
+        assert!(matches!(state(&connection, &[ONE, TWO]), Err(Error::SchemaTooNew { found: 9, known: 2 })));
+        connection.pragma_update(None, "user_version", 0).unwrap();
+        assert_eq!(state(&connection, &[ONE, TWO]).unwrap(), State::Current);
         let edited = Migration { sql: "CREATE TABLE a (y INTEGER)", ..ONE };
         assert!(matches!(state(&connection, &[edited, TWO]), Err(Error::Corrupt { .. })));
     }

@@ -99,7 +99,10 @@ fn open_read_only(location: &Location, folder: &Path) -> Result<Opened> {
     }
     let connection = connect_again(location, true)?;
     match migrations::state(&connection, location.migrations)? {
-        State::Current => Ok(Opened { connection, journal: Journal::Rollback, notices: Vec::new() }),
+        State::Current => {
+            let shared = shared_file_system(folder).map(|name| format!("{} is on {name}", database.display()));
+            Ok(Opened { connection, journal: Journal::Rollback, notices: shared.into_iter().collect() })
+        }
         State::Empty | State::Behind => {
             let detail = "it has an older schema; open it once for writing to bring it forward";
             Err(Error::ReadOnly { detail: detail.to_owned() })

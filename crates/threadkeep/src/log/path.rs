@@ -47,11 +47,7 @@ impl Segment {
 pub(crate) type Visit<'a> = dyn FnMut(&mut dyn Tx, Segment) -> Result<ControlFlow<()>> + 'a;
 
 /// Visits the segments of the path from its end to its root; loads no more of them than are visited, give or take a chunk.
-pub(crate) fn walk(
-    tx: &mut dyn Tx,
-    end: ItemKey,
-    visit: &mut Visit<'_>,
-) -> Result<()> {
+pub(crate) fn walk(tx: &mut dyn Tx, end: ItemKey, visit: &mut Visit<'_>) -> Result<()> {
     let mut next = Some(end);
     while let Some(from) = next.take() {
         let chunk = query_all(tx, PATH_CHUNK, &[from.0.into(), CHUNK.into()], read_segment)?;

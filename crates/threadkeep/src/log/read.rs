@@ -144,6 +144,8 @@ pub(crate) struct Reader {
     writers: Vec<(i64, WriterId)>,
     limit: usize,
     bytes: usize,
+    /// Something damaged follows the last item; the page ends before it.
+    before_damage: bool,
     pub(crate) items: Vec<Item>,
 }
 
@@ -152,11 +154,11 @@ impl Reader {
         let writers = query_all(tx, WRITERS, &[], |row| {
             Ok((row.int(0)?, row.parse(1, WriterId::from_slice(row.blob(1)?), "16 bytes of an id")?))
         })?;
-        Ok(Self { writers, limit, bytes: 0, items: Vec::new() })
+        Ok(Self { writers, limit, bytes: 0, before_damage: false, items: Vec::new() })
     }
 
     fn is_full(&self) -> bool {
-        self.items.len() >= self.limit || self.bytes >= MAX_PAGE_BYTES
+        self.before_damage || self.items.len() >= self.limit || self.bytes >= MAX_PAGE_BYTES
     }
 
     fn read_down(&mut self, tx: &mut dyn Tx, end: ItemKey, low: u32, high: u32) -> Result<()> {
@@ -195,7 +197,14 @@ impl Reader {
         let room = i64::try_from(self.limit.saturating_sub(self.items.len())).unwrap_or(i64::MAX);
         let mut spliced = Vec::new();
         tx.query(statement, &[from.0.into(), to.0.into(), room.into()], &mut |row| {
-            let (item, whole) = self.read_item(row, segment)?;
+            let (item, whole) = match self.read_item(row, segment) {
+                Ok(read) => read,
+                Err(Error::Corrupt { .. }) if !self.items.is_empty() => {
+                    self.before_damage = true;
+                    return Ok(ControlFlow::Break(()));
+                }
+                Err(error) => return Err(error),
+            };
             if !whole {
                 spliced.push(self.items.len());
             }
@@ -203,11 +212,23 @@ impl Reader {
             self.items.push(item);
             Ok(if self.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
+        self.load_payloads(tx, segment, &spliced)
+    }
+
+    /// Loads what is stored apart from its items.
+    fn load_payloads(&mut self, tx: &mut dyn Tx, segment: &Segment, spliced: &[usize]) -> Result<()> {
         for index in spliced {
-            if let Some(item) = self.items.get_mut(index) {
-                item.content = load_spliced(tx, segment.key(item.depth))?;
-                self.bytes += item.content.len();
+            let Some(item) = self.items.get_mut(*index) else { continue };
+            match load_spliced(tx, segment.key(item.depth)) {
+                Ok(content) => item.content = content,
+                Err(Error::Corrupt { .. }) if *index > 0 => {
+                    self.items.truncate(*index);
+                    self.before_damage = true;
+                    return Ok(());
+                }
+                Err(error) => return Err(name_item(error, segment, item.depth)),
             }
+            self.bytes += item.content.len();
         }
         Ok(())
     }

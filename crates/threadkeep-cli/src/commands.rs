@@ -1,0 +1,274 @@
+//! The command line: what is asked, and who answers.
+
+mod append;
+mod archive;
+mod completions;
+mod delete;
+mod end;
+mod export;
+mod fork;
+mod import;
+mod label;
+mod list;
+mod pin;
+mod purge;
+mod remap;
+mod rename;
+mod restore;
+mod rewind;
+mod show;
+mod stats;
+mod tail;
+mod tree;
+mod unarchive;
+mod verify;
+mod workspaces;
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use threadkeep::blocking::{LiveThread, Store, Threads};
+use threadkeep::{Host as _, SystemHost, Thread, ThreadId, Timestamp};
+
+use crate::errors::{Code, Failure, Outcome, Report};
+use crate::output::{self, Output};
+use crate::place::Place;
+use crate::style::Ink;
+use crate::{json, names};
+
+const EXAMPLES: &str = "\
+EXAMPLES:
+  threadkeep import --scan              take in what the agents on this machine have written
+  threadkeep list                       the newest threads
+  threadkeep show -                     read the newest one
+  threadkeep tree 019a2284              its branches and where they leave
+  threadkeep fork 019a2284@12           go on from depth 12 in a new thread
+
+THREAD is an id, an unambiguous beginning of one, an exact title, or `-` for the newest thread.
+THREAD@DEPTH is an item: its distance from the root of the active path, as `show` prints it.
+@DEPTH alone is an item of the newest thread.
+
+EXIT CODES:
+  0 done        1 not done         2 usage           3 not found
+  5 damaged     6 newer version    7 busy or held    8 partly done";
+
+const GLOBAL: &str = "Global options";
+const STORE_HELP: &str = "The store's folder [default: $THREADKEEP_HOME, else threadkeep in the user's data folder]";
+
+/// Keeps the threads of coding agents: import, list, read, fork, verify and move them
+#[derive(Debug, Parser)]
+#[command(name = "threadkeep", version, after_help = EXAMPLES, max_term_width = 100)]
+#[command(subcommand_required = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Args)]
+struct Global {
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "DIR", env = "THREADKEEP_STORE", hide_env_values = true, help = STORE_HELP)]
+    store: Option<PathBuf>,
+    /// Print one JSON document instead of words; errors too
+    #[arg(long, global = true, help_heading = GLOBAL)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Import(import::ImportArgs),
+    List(list::ListArgs),
+    Show(show::ShowArgs),
+    Tree(tree::TreeArgs),
+    Tail(tail::TailArgs),
+    Append(append::AppendArgs),
+    Fork(fork::ForkArgs),
+    Rewind(rewind::RewindArgs),
+    Rename(rename::RenameArgs),
+    Label(label::LabelArgs),
+    Pin(pin::PinArgs),
+    End(end::EndArgs),
+    Archive(archive::ArchiveArgs),
+    Unarchive(unarchive::UnarchiveArgs),
+    Delete(delete::DeleteArgs),
+    Restore(restore::RestoreArgs),
+    Purge(purge::PurgeArgs),
+    Export(export::ExportArgs),
+    Verify(verify::VerifyArgs),
+    Stats(stats::StatsArgs),
+    Workspaces(workspaces::WorkspacesArgs),
+    Remap(remap::RemapArgs),
+    Completions(completions::CompletionsArgs),
+}
+
+/// What every command works with.
+#[derive(Debug)]
+pub(crate) struct App {
+    /// Where it says what it has to say.
+    pub(crate) out: Output,
+    store: Option<PathBuf>,
+}
+
+impl App {
+    /// Where the store is.
+    fn place(&self) -> Result<Place, Failure> {
+        Place::find(self.store.as_deref())
+    }
+
+    /// The existing store, for reading.
+    fn read(&self) -> Result<Store, Failure> {
+        self.place()?.read()
+    }
+
+    /// The existing store, for writing.
+    fn write(&self) -> Result<Store, Failure> {
+        self.place()?.write().inspect(notice)
+    }
+
+    /// The store for writing, made when there is none.
+    fn create(&self) -> Result<Store, Failure> {
+        self.place()?.create().inspect(notice)
+    }
+
+    /// Answers with a thread that was changed: the thread itself, or a line of words.
+    fn changed(&mut self, store: &Threads, thread: &Thread, words: &str) -> Outcome {
+        if self.out.is_json() {
+            self.out.document(&serde_json::json!({"thread": json::thread(thread)}))?;
+        } else {
+            let id = self.out.paint(Ink::Dim, &names::short_id(store, &thread.id));
+            let name = crate::text::one_line(thread.name());
+            let name = crate::text::cut(&name, 60).into_owned();
+            self.out.line(format!("{words}: {name}  {id}"))?;
+        }
+        Ok(Code::Done)
+    }
+}
+
+/// Says what there is to know of how the store was opened.
+fn notice(store: &Store) {
+    for notice in store.notices() {
+        output::tell(Ink::Warn, "note", notice);
+    }
+}
+
+/// The time.
+fn now() -> Timestamp {
+    SystemHost.now()
+}
+
+/// Runs something under the claim on a thread, and gives the claim up whatever comes of it.
+fn under_claim<T>(
+    store: &Store,
+    thread: &ThreadId,
+    run: impl FnOnce(&LiveThread) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let live = store.resume(thread, false)?;
+    let outcome = run(&live);
+    match outcome {
+        Ok(value) => {
+            live.shutdown()?;
+            Ok(value)
+        }
+        Err(failure) => {
+            // What failed is what is told; the claim ends with the process at the latest.
+            let _ = live.discard();
+            Err(failure)
+        }
+    }
+}
+
+/// Reads the command line, does what it asks, tells what went wrong, and gives the exit code.
+pub(crate) fn main() -> Code {
+    let cli = match Cli::try_parse_from(arguments()) {
+        Ok(cli) => cli,
+        Err(error) => return misused(&error),
+    };
+    let mut app = App { out: Output::new(cli.global.json), store: cli.global.store };
+    let outcome = run(cli.command, &mut app);
+    let failure = match outcome.and_then(|code| app.out.flush().map(|()| code)) {
+        Ok(code) => return code,
+        Err(failure) => failure,
+    };
+    match failure {
+        Failure::BrokenPipe => Code::Done,
+        Failure::Told(code) => {
+            // What was written before the failure belongs to the answer.
+            let _ = app.out.flush();
+            code
+        }
+        Failure::Report(report) => {
+            let _ = app.out.flush();
+            output::tell_report(&mut app.out, &report);
+            report.code
+        }
+    }
+}
+
+fn run(command: Command, app: &mut App) -> Outcome {
+    match command {
+        Command::Import(args) => import::run(&args, app),
+        Command::List(args) => list::run(&args, app),
+        Command::Show(args) => show::run(&args, app),
+        Command::Tree(args) => tree::run(&args, app),
+        Command::Tail(args) => tail::run(&args, app),
+        Command::Append(args) => append::run(&args, app),
+        Command::Fork(args) => fork::run(&args, app),
+        Command::Rewind(args) => rewind::run(&args, app),
+        Command::Rename(args) => rename::run(&args, app),
+        Command::Label(args) => label::run(&args, app),
+        Command::Pin(args) => pin::run(&args, app),
+        Command::End(args) => end::run(&args, app),
+        Command::Archive(args) => archive::run(&args, app),
+        Command::Unarchive(args) => unarchive::run(&args, app),
+        Command::Delete(args) => delete::run(&args, app),
+        Command::Restore(args) => restore::run(&args, app),
+        Command::Purge(args) => purge::run(&args, app),
+        Command::Export(args) => export::run(&args, app),
+        Command::Verify(args) => verify::run(&args, app),
+        Command::Stats(args) => stats::run(&args, app),
+        Command::Workspaces(args) => workspaces::run(&args, app),
+        Command::Remap(args) => remap::run(&args, app),
+        Command::Completions(args) => completions::run(&args, app),
+    }
+}
+
+/// The command line. `-@12`, an item of the newest thread, is written `@12` from here on, since `-@` looks like an option.
+fn arguments() -> Vec<OsString> {
+    let mut options = true;
+    let rewritten = env::args_os().map(|argument| {
+        options &= argument != "--";
+        match argument.to_str().and_then(|text| text.strip_prefix('-')) {
+            Some(address) if options && names::is_item_of_latest(address) => address.into(),
+            _ => argument,
+        }
+    });
+    rewritten.collect()
+}
+
+/// Answers a command line that can't be read, or that asks for help.
+fn misused(error: &clap::Error) -> Code {
+    let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    let mut arguments = env::args_os().skip(1).take_while(|argument| argument != "--");
+    if !asked && arguments.any(|argument| argument == "--json") {
+        let message = error.render().to_string();
+        let message = message.trim().trim_start_matches("error: ");
+        let report = Report::usage(message).hint("`threadkeep help` shows what can be asked");
+        output::tell_report(&mut Output::new(true), &report);
+        return Code::Usage;
+    }
+    // Nobody is left to tell when the stream is closed.
+    let _ = match error.kind() {
+        // A lone `threadkeep` wants to know what there is.
+        ErrorKind::MissingSubcommand => {
+            let help = Cli::command().render_help();
+            io::stderr().write_all(help.to_string().as_bytes())
+        }
+        _ => error.print(),
+    };
+    if asked { Code::Done } else { Code::Usage }
+}

@@ -1,0 +1,195 @@
+//! `threadkeep import`
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use threadkeep::blocking::Store;
+use threadkeep::{Error, StoreOptions};
+use threadkeep_agents::import::{ImportOptions, ImportReport, Importer, Problem, Progress, scan};
+
+use super::App;
+use crate::errors::{Code, Failure, Outcome, Report};
+use crate::output::Output;
+use crate::style::Ink;
+use crate::{human, names, text};
+
+/// How many problems are shown to people; programs get all of them.
+const SHOWN_PROBLEMS: usize = 20;
+const BAR: &str = "{spinner} {bytes:>10} of {total_bytes} {wide_bar} {eta:>4}  {msg}";
+
+const EXAMPLES: &str = "\
+EXAMPLES:
+  threadkeep import --scan               every agent that is known and at home here
+  threadkeep import ~/.codex/sessions ~/.claude/projects
+  threadkeep import session.jsonl --dry-run
+  threadkeep import --scan --agent codex --json | jq .problems
+
+Exits with 8 when files could not be imported; the others are.";
+
+/// Take in the session files of coding agents
+///
+/// Files are read and never changed. Importing again is cheap and safe: an unchanged file costs a look, of a grown one the
+/// new part is read, and what was changed at its beginning becomes a branch. What can't be read is reported by line, and
+/// its bytes are kept all the same.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct ImportArgs {
+    /// Files, and folders to look through
+    #[arg(value_name = "PATH", required_unless_present = "scan")]
+    paths: Vec<PathBuf>,
+    /// Look where the known agents keep their sessions
+    #[arg(long)]
+    scan: bool,
+    /// Only files of this agent, such as codex or claude-code
+    #[arg(short, long)]
+    agent: Option<String>,
+    /// Read and report, but store nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Imports.
+pub(super) fn run(args: &ImportArgs, app: &mut App) -> Outcome {
+    let paths = paths(args)?;
+    let store = open(args, app)?;
+    let options = ImportOptions { agent: args.agent.clone(), dry_run: args.dry_run };
+    let bar = Bar::new();
+    let report = Importer::new(&store, options).run(&paths, &mut |progress| bar.show(&progress));
+    bar.0.finish_and_clear();
+    let report = report?;
+    if app.out.is_json() {
+        app.out.document(&report)?;
+    } else {
+        write(&mut app.out, args, &report)?;
+        write_next(&mut app.out, args, &store, &report)?;
+    }
+    Ok(if report.files.failed > 0 { Code::Partial } else { Code::Done })
+}
+
+fn paths(args: &ImportArgs) -> Result<Vec<PathBuf>, Failure> {
+    let mut paths = args.paths.clone();
+    // A store is not made for what is surely a slip of the pen.
+    if let [first, ..] = paths.as_slice()
+        && paths.iter().all(|path| !path.exists())
+    {
+        let id = first.display().to_string();
+        return Err(Error::NotFound { what: "file or folder", id }.into());
+    }
+    if args.scan {
+        let home = etcetera::home_dir().ok().filter(|home| home.is_absolute());
+        let unknown = || Report::usage("no home folder is known to look in").hint("name the folders");
+        paths.extend(scan(&home.ok_or_else(unknown)?));
+    }
+    Ok(paths)
+}
+
+fn open(args: &ImportArgs, app: &App) -> Result<Store, Failure> {
+    if !args.dry_run {
+        return app.create();
+    }
+    // Reading a file to see what is in it makes no store.
+    if app.place()?.exists() { app.read() } else { Ok(Store::open(StoreOptions::memory())?) }
+}
+
+/// Shows at a terminal how far the import has come.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Self {
+        // It draws on standard error, and only when that is a terminal.
+        let bar = ProgressBar::new(0);
+        if let Ok(style) = ProgressStyle::with_template(BAR) {
+            bar.set_style(style);
+        }
+        Self(bar)
+    }
+
+    fn show(&self, progress: &Progress<'_>) {
+        self.0.set_length(progress.bytes_total);
+        self.0.set_position(progress.bytes_done);
+        let name = progress.file.file_name().unwrap_or_default().to_string_lossy();
+        let name = text::one_line(&name);
+        let files = format!("{}/{} files", progress.files_done, progress.files_total);
+        self.0.set_message(format!("{files}  {}", text::cut(&name, 30)));
+    }
+}
+
+fn write(out: &mut Output, args: &ImportArgs, report: &ImportReport) -> Result<(), Failure> {
+    let (files, threads, items) = (&report.files, &report.threads, &report.items);
+    let total = files.read + files.unchanged + files.failed;
+    if total == 0 {
+        return out.line(if args.scan { "No agent's sessions were found." } else { "No sessions were found there." });
+    }
+    let would = if args.dry_run { "Would import" } else { "Imported" };
+    let records = human::counted(items.imported, "record", "records");
+    let touched = human::counted(threads.new + threads.updated, "thread", "threads");
+    let head = format!("{would} {records} into {touched}");
+    out.line(out.paint(Ink::Strong, &head))?;
+    let number = |number: u64| human::count(number);
+    out.line(format!(
+        "  files    {} read, {} unchanged, {} failed",
+        number(files.read),
+        number(files.unchanged),
+        number(files.failed)
+    ))?;
+    out.line(format!(
+        "  threads  {} new, {} updated, {} unchanged",
+        number(threads.new),
+        number(threads.updated),
+        number(threads.unchanged)
+    ))?;
+    out.line(format!(
+        "  records  {} read = {} imported + {} unchanged + {} skipped",
+        number(items.read),
+        number(items.imported),
+        number(items.unchanged),
+        number(items.skipped)
+    ))?;
+    write_problems(out, &report.problems)
+}
+
+/// Writes the first problems, those of one kind together.
+fn write_problems(out: &mut Output, problems: &[Problem]) -> Result<(), Failure> {
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let mut by_reason: BTreeMap<&str, Vec<&Problem>> = BTreeMap::new();
+    for problem in problems.iter().take(SHOWN_PROBLEMS) {
+        by_reason.entry(&problem.reason).or_default().push(problem);
+    }
+    let head = human::counted(problems.len() as i128, "problem", "problems");
+    out.line(format!("\n{}", out.paint(Ink::Warn, &head)))?;
+    for (reason, problems) in by_reason {
+        out.line(format!("  {}", text::cut(&text::one_line(reason), 200)))?;
+        for problem in problems {
+            let line = if problem.line > 0 { format!(":{}", problem.line) } else { String::new() };
+            let place = format!("{}{line}", text::one_line(&problem.file));
+            out.line(format!("    {}", out.paint(Ink::Dim, &place)))?;
+        }
+    }
+    if problems.len() > SHOWN_PROBLEMS {
+        let more = problems.len() - SHOWN_PROBLEMS;
+        out.line(format!("  … and {}; --json lists all of them", human::count(more as i128)))?;
+    }
+    Ok(())
+}
+
+fn write_next(out: &mut Output, args: &ImportArgs, store: &Store, report: &ImportReport) -> Result<(), Failure> {
+    let threads = report.threads.new + report.threads.updated + report.threads.unchanged;
+    if args.dry_run || threads == 0 {
+        return Ok(());
+    }
+    let mut next = vec![("threadkeep list".to_owned(), "what there is")];
+    if let Some(latest) = store.latest()? {
+        let id = names::short_id(store, &latest);
+        next.push((format!("threadkeep show {id}"), "read the newest thread"));
+        next.push((format!("threadkeep tree {id}"), "see its branches"));
+    }
+    out.line("\nNext:")?;
+    for (command, words) in next {
+        out.line(format!("  {command:<34} {}", out.paint(Ink::Dim, words)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,275 @@
+//! `threadkeep show`
+
+use clap::Args;
+use threadkeep::blocking::{Store, Threads};
+use threadkeep::{Address, Item, ItemQuery, Page, Thread, ThreadId};
+
+use super::App;
+use crate::conversation::Conversation;
+use crate::errors::{Code, Failure, Outcome};
+use crate::names::{self, Target};
+use crate::output::Output;
+use crate::style::Ink;
+use crate::views::{self, Views};
+use crate::{human, json, markdown, text};
+
+/// How many items are read at a time.
+const PAGE: usize = 256;
+
+const EXAMPLES: &str = "\
+EXAMPLES:
+  threadkeep show -                      the newest thread
+  threadkeep show 019a2284 --last 10     its last ten items
+  threadkeep show 019a2284@12            its path up to depth 12: what a fork there would see
+  threadkeep show 019a2284 --branch try-2
+  threadkeep show 'Fix the login test' --markdown > login.md
+  threadkeep show 019a2284 --json --raw | jq -r '.items[].content'";
+
+/// Read a thread's active path, or any other branch
+///
+/// People see the conversation: events, settings and other side records are hidden (and counted), long results and
+/// instructions are cut; --all shows everything. With --json every item of the path is there.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct ShowArgs {
+    /// The thread; with @DEPTH its path ends there
+    #[arg(value_name = "THREAD[@DEPTH]")]
+    thread: String,
+    /// Only the last N items
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "limit")]
+    last: Option<usize>,
+    /// Only items from this depth on
+    #[arg(long, value_name = "DEPTH", default_value_t = 0)]
+    from: u32,
+    /// Only items up to this depth
+    #[arg(long, value_name = "DEPTH")]
+    to: Option<u32>,
+    /// The path of this branch: its label, its id or the beginning of it
+    #[arg(short, long)]
+    branch: Option<String>,
+    /// What a model is given to go on: the latest summary and what follows it
+    #[arg(long, conflicts_with = "branch")]
+    context: bool,
+    /// The stored bytes, one item after the other
+    #[arg(long, conflicts_with = "markdown")]
+    raw: bool,
+    /// A Markdown document
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+    /// Hide nothing and cut nothing
+    #[arg(long)]
+    all: bool,
+    /// At most this many items; all by default
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Go on where an earlier page of the same items ended
+    #[arg(long)]
+    cursor: Option<String>,
+}
+
+/// Shows.
+pub(super) fn run(args: &ShowArgs, app: &mut App) -> Outcome {
+    let store = app.read()?;
+    let target = Target::find(&store, &args.thread)?;
+    let at = target.address(&store, args.branch.as_deref())?;
+    let thread = store.get(&target.thread)?;
+    let (from, to) = (args.from, args.to);
+    let query = ItemQuery { at, from, to, cursor: args.cursor.clone(), ..ItemQuery::default() };
+    let mut pages = Pages { store: &store, thread: &target.thread, context: args.context, query };
+    let reading = Reading { args, views: Views::new() };
+    if app.out.is_json() {
+        reading.write_json(app, &thread, &mut pages)
+    } else if args.raw {
+        reading.write_raw(app, &mut pages)
+    } else if args.markdown {
+        reading.write_markdown(app, &thread, &mut pages)
+    } else {
+        reading.write_words(app, &store, &thread, at, &mut pages)
+    }
+}
+
+/// The pages of what is shown.
+struct Pages<'a> {
+    store: &'a Store,
+    thread: &'a ThreadId,
+    context: bool,
+    query: ItemQuery,
+}
+
+impl Pages<'_> {
+    fn next(&mut self, limit: usize) -> Result<Page<Item>, Failure> {
+        self.query.limit = limit.min(PAGE);
+        let query = self.query.clone();
+        let page = match self.context {
+            true => self.store.model_context(self.thread, query),
+            false => self.store.items(self.thread, query),
+        }?;
+        self.query.cursor.clone_from(&page.next_cursor);
+        Ok(page)
+    }
+
+    /// The last items that are wanted, oldest first, and the cursor of what comes before them.
+    fn last(
+        &mut self,
+        count: usize,
+        wanted: impl Fn(&Item) -> bool,
+    ) -> Result<(Vec<Item>, Option<String>, u64), Failure> {
+        self.query.newest_first = true;
+        let (mut items, mut hidden) = (Vec::new(), 0);
+        while items.len() < count {
+            let page = self.next(count - items.len())?;
+            for item in page.entries {
+                if wanted(&item) { items.push(item) } else { hidden += 1 }
+            }
+            if page.next_cursor.is_none() {
+                break;
+            }
+        }
+        items.reverse();
+        Ok((items, self.query.cursor.clone(), hidden))
+    }
+}
+
+struct Reading<'a> {
+    args: &'a ShowArgs,
+    views: Views,
+}
+
+impl Reading<'_> {
+    fn wanted(&self, item: &Item) -> bool {
+        self.args.all || views::is_conversation(item, &self.views.read(item))
+    }
+
+    /// Visits what is to be shown, page by page; gives how many items were hidden and the cursor of the rest.
+    fn visit(
+        &self,
+        pages: &mut Pages<'_>,
+        wanted: impl Fn(&Item) -> bool,
+        mut visit: impl FnMut(&Item) -> Result<(), Failure>,
+    ) -> Result<(u64, Option<String>), Failure> {
+        if let Some(count) = self.args.last {
+            let (items, cursor, hidden) = pages.last(count, wanted)?;
+            items.iter().try_for_each(visit)?;
+            return Ok((hidden, cursor));
+        }
+        let mut left = self.args.limit.unwrap_or(usize::MAX);
+        let mut hidden = 0;
+        loop {
+            let page = pages.next(left)?;
+            left = left.saturating_sub(page.entries.len());
+            for item in &page.entries {
+                if wanted(item) { visit(item)? } else { hidden += 1 }
+            }
+            if left == 0 || page.next_cursor.is_none() {
+                return Ok((hidden, page.next_cursor));
+            }
+        }
+    }
+
+    fn write_json(&self, app: &mut App, thread: &Thread, pages: &mut Pages<'_>) -> Outcome {
+        let mut listing = app.out.listing(&[("thread", json::thread(thread))], "items")?;
+        let visited = self.visit(
+            pages,
+            |_| true,
+            |item| {
+                let view = self.views.read(item);
+                let value = if self.args.raw { json::raw_item(item, &view) } else { json::item(item, &view) };
+                listing.push(&value)
+            },
+        );
+        match visited {
+            Ok((_, cursor)) => listing.finish(cursor.as_deref())?,
+            Err(failure) => return Err(listing.fail(failure)),
+        }
+        Ok(Code::Done)
+    }
+
+    fn write_raw(&self, app: &mut App, pages: &mut Pages<'_>) -> Outcome {
+        self.visit(
+            pages,
+            |_| true,
+            |item| {
+                app.out.bytes(&item.content)?;
+                if item.content.ends_with(b"\n") { Ok(()) } else { app.out.bytes(b"\n") }
+            },
+        )?;
+        Ok(Code::Done)
+    }
+
+    fn write_markdown(&self, app: &mut App, thread: &Thread, pages: &mut Pages<'_>) -> Outcome {
+        let out = &mut app.out;
+        markdown::write_head(out, thread)?;
+        let mut speaker = String::new();
+        let (hidden, _) = self.visit(
+            pages,
+            |item| self.wanted(item),
+            |item| markdown::write_item(out, item, &self.views.read(item), &mut speaker),
+        )?;
+        markdown::write_end(out, hidden)?;
+        Ok(Code::Done)
+    }
+
+    fn write_words(
+        &self,
+        app: &mut App,
+        store: &Threads,
+        thread: &Thread,
+        at: Option<Address>,
+        pages: &mut Pages<'_>,
+    ) -> Outcome {
+        let out = &mut app.out;
+        let id = names::short_id(store, &thread.id);
+        write_head(out, thread, &id)?;
+        if let Some(branch) = &self.args.branch {
+            let branch = format!("The path of branch {}, which may not be the active one.", text::one_line(branch));
+            out.line(out.paint(Ink::Warn, &branch))?;
+        } else if let Some(at) = at.filter(|at| thread.head != Some(*at)) {
+            out.line(out.paint(Ink::Dim, &format!("Up to @{}.", at.depth)))?;
+        }
+        let mut conversation = Conversation::new(self.args.all);
+        let (hidden, cursor) =
+            self.visit(pages, |item| self.wanted(item), |item| conversation.write(out, item, &self.views.read(item)))?;
+        let mut foot = Vec::new();
+        if hidden > 0 {
+            let hidden = human::counted(hidden, "event or setting is", "events and settings are");
+            foot.push(format!("{hidden} hidden: --all shows them."));
+        }
+        if let Some(cursor) = cursor {
+            let what = if self.args.last.is_some() { "Earlier" } else { "More" };
+            foot.push(format!("{what}: the same with --cursor {cursor}"));
+        }
+        if thread.branches > 1 {
+            foot.push(format!("{} branches: threadkeep tree {id}", thread.branches));
+        }
+        if !foot.is_empty() {
+            out.line(format!("\n{}", out.paint(Ink::Dim, &foot.join("\n"))))?;
+        }
+        Ok(Code::Done)
+    }
+}
+
+/// Writes a thread's name and what it is.
+pub(super) fn write_head(out: &mut Output, thread: &Thread, id: &str) -> Result<(), Failure> {
+    let details = &thread.details;
+    let name = text::one_line(thread.name());
+    let name = text::cut(&name, out.width()).into_owned();
+    out.line(out.paint(Ink::Strong, &name))?;
+    let items = thread.items + json::shared_items(thread);
+    let tokens = details.usage.map(|usage| usage.input.saturating_add(usage.output));
+    let facts = [
+        Some(id.to_owned()),
+        details.agent.clone(),
+        details.model.clone(),
+        Some(thread.workspace_name.clone()),
+        details.git_branch.clone(),
+        Some(human::counted(items, "item", "items")),
+        tokens.map(|tokens| format!("{} tokens", human::short(tokens))),
+        Some(human::date(thread.created_at)),
+        thread.archived_at.map(|_| "archived".to_owned()),
+        thread.trashed_at.map(|_| "in the trash".to_owned()),
+        thread.forked_from.as_ref().map(|parent| format!("forked from {parent}")),
+        thread.holder.as_ref().filter(|_| thread.live).map(|holder| format!("● written by {holder}")),
+    ];
+    let facts: Vec<String> = facts.into_iter().flatten().map(|fact| text::one_line(&fact)).collect();
+    out.line(out.paint(Ink::Dim, &facts.join(" · ")))
+}

@@ -1,0 +1,209 @@
+//! The one place that turns errors into exit codes, hints and error documents.
+
+use std::io;
+
+use serde_json::{Value, json};
+use threadkeep::Error;
+
+/// What a command ends with.
+pub(crate) type Outcome = Result<Code, Failure>;
+
+/// The exit codes that scripts build on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Code {
+    /// It is done.
+    Done = 0,
+    /// It is not done, for a reason that no other code names.
+    NotDone = 1,
+    /// The command line or a given value can't be right.
+    Usage = 2,
+    /// What was named is not there.
+    NotFound = 3,
+    /// Stored data is damaged, or the file is no store.
+    Corrupt = 5,
+    /// The store was written by a newer version.
+    Version = 6,
+    /// Another process holds what is needed. Safe to retry.
+    Busy = 7,
+    /// Some of it is done.
+    Partial = 8,
+}
+
+/// Why a command did not end with a code of its own.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Whoever read the output has stopped reading; that is no error.
+    BrokenPipe,
+    /// The failure has been told already.
+    Told(Code),
+    /// The failure is to be told.
+    Report(Box<Report>),
+}
+
+/// A failure as it is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Report {
+    /// The exit code.
+    pub(crate) code: Code,
+    /// The stable name of this kind of failure.
+    pub(crate) kind: &'static str,
+    /// What went wrong.
+    pub(crate) message: String,
+    /// What to do about it.
+    pub(crate) hint: Option<String>,
+    /// Whether the same call can succeed later.
+    pub(crate) retryable: bool,
+}
+
+impl Report {
+    /// A failure of the command line.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Code::Usage, "usage", message)
+    }
+
+    /// A failure of this kind without a hint.
+    pub(crate) fn new(code: Code, kind: &'static str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { code, kind, message, hint: None, retryable: false }
+    }
+
+    /// The same failure with a hint.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The document that `--json` prints.
+    pub(crate) fn document(&self) -> Value {
+        json!({"error": self.body()})
+    }
+
+    /// What stands under `error`.
+    pub(crate) fn body(&self) -> Value {
+        json!({
+            "code": self.code as u8,
+            "kind": self.kind,
+            "message": self.message,
+            "hint": self.hint,
+            "retryable": self.retryable,
+        })
+    }
+}
+
+impl From<Report> for Failure {
+    fn from(report: Report) -> Self {
+        Self::Report(Box::new(report))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        report(&error).into()
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::BrokenPipe,
+            _ => Report::new(Code::NotDone, "io", error.to_string()).into(),
+        }
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        io::Error::from(error).into()
+    }
+}
+
+/// Tells a store's error.
+pub(crate) fn report(error: &Error) -> Report {
+    Report {
+        code: code(error),
+        kind: error.kind(),
+        message: error.to_string(),
+        hint: hint(error),
+        retryable: error.is_retryable(),
+    }
+}
+
+fn code(error: &Error) -> Code {
+    match error {
+        Error::NotFound { .. } | Error::Io { kind: io::ErrorKind::NotFound, .. } => Code::NotFound,
+        Error::Ambiguous { .. } | Error::Invalid { .. } => Code::Usage,
+        Error::Corrupt { .. } | Error::ForeignStore { .. } => Code::Corrupt,
+        Error::SchemaTooNew { .. } => Code::Version,
+        Error::Busy { .. } | Error::ClaimHeld { .. } | Error::ClaimLost { .. } => Code::Busy,
+        // Archived, AlreadyExists, Conflict, Closed, Unsupported, StorageFull, ReadOnly, Backend, and what is yet to come.
+        _ => Code::NotDone,
+    }
+}
+
+fn hint(error: &Error) -> Option<String> {
+    let hint = match error {
+        Error::NotFound { what: "store", .. } => NO_STORE_HINT,
+        Error::NotFound { what: "thread", .. } => {
+            "`threadkeep list` shows the threads; `--archived` and `--trash` the others"
+        }
+        Error::NotFound { what: "thread in the trash", .. } => "`threadkeep list --trash` shows what can be restored",
+        Error::NotFound { what: "item" | "branch", .. } => {
+            "`threadkeep tree THREAD` shows the branches and their depths"
+        }
+        Error::NotFound { what: "workspace", .. } => "`threadkeep workspaces` shows the known ones",
+        Error::Ambiguous { .. } => "give more of the id",
+        Error::Archived { thread } => return Some(format!("`threadkeep unarchive {thread}` first")),
+        Error::Conflict { what: "shelf", .. } => "`threadkeep delete THREAD` puts it into the trash",
+        Error::ClaimHeld { .. } => "wait until that program has let go of the thread, or end it",
+        Error::ClaimLost { .. } => "another program writes the thread now; read it again",
+        Error::Busy { .. } => "try again; what holds the store is named above",
+        Error::StorageFull { .. } => "free some space and try again; nothing was half written",
+        Error::Corrupt { .. } => "`threadkeep verify` names every broken place; what is not named is unaffected",
+        Error::ForeignStore { .. } => "choose another folder with --store",
+        Error::SchemaTooNew { .. } => "the store was not touched",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+/// What to do where there is no store yet.
+pub(crate) const NO_STORE_HINT: &str = "`threadkeep import --scan` makes one from the agents' files that it finds; \
+     --store DIR names another place";
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use threadkeep::{Error, ThreadId};
+
+    use super::{Code, Failure, report};
+
+    #[test]
+    fn every_kind_has_its_code() {
+        let thread = ThreadId::new("t").unwrap();
+        let io = |kind| Error::Io { operation: "open", path: "x".into(), kind, detail: String::new() };
+        let cases = [
+            (Error::NotFound { what: "thread", id: "x".into() }, Code::NotFound),
+            (Error::Ambiguous { given: "x".into(), candidates: vec![] }, Code::Usage),
+            (Error::Invalid { field: "x", reason: String::new() }, Code::Usage),
+            (Error::Archived { thread: thread.clone() }, Code::NotDone),
+            (Error::ClaimLost { thread, epoch: 1 }, Code::Busy),
+            (Error::Busy { detail: String::new() }, Code::Busy),
+            (Error::Corrupt { place: String::new(), detail: String::new() }, Code::Corrupt),
+            (Error::ForeignStore { path: String::new(), detail: String::new() }, Code::Corrupt),
+            (Error::SchemaTooNew { found: 9, known: 1 }, Code::Version),
+            (io(io::ErrorKind::NotFound), Code::NotFound),
+            (io(io::ErrorKind::PermissionDenied), Code::NotDone),
+        ];
+        for (error, code) in cases {
+            assert_eq!(report(&error).code, code, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failure() {
+        let error = io::Error::from(io::ErrorKind::BrokenPipe);
+        assert!(matches!(Failure::from(error), Failure::BrokenPipe));
+    }
+}

@@ -1,0 +1,47 @@
+//! What a person reads of an item, whatever format it is in.
+
+use std::sync::Arc;
+
+use threadkeep::{FORMAT, Item, Kind, Part, View};
+use threadkeep_agents::codec::Codec;
+
+/// The readers of all formats that are known.
+#[derive(Debug)]
+pub(crate) struct Views(Vec<Arc<dyn Codec>>);
+
+impl Views {
+    /// All of them.
+    pub(crate) fn new() -> Self {
+        Self(threadkeep_agents::codecs())
+    }
+
+    /// Reads an item. What can't be read as its format says is shown as it is.
+    pub(crate) fn read(&self, item: &Item) -> View {
+        if item.format == FORMAT {
+            return serde_json::from_slice(&item.content).unwrap_or_else(|_| as_it_is(item, true));
+        }
+        match self.0.iter().find(|codec| codec.format() == item.format) {
+            Some(codec) => codec.view(&item.kind, &item.content),
+            None => as_it_is(item, false),
+        }
+    }
+}
+
+fn as_it_is(item: &Item, damaged: bool) -> View {
+    let text = String::from_utf8_lossy(&item.content);
+    View { damaged, ..View::text(item.role.clone(), text) }
+}
+
+/// Whether an item belongs to the conversation that a person follows: no event, no setting, nothing without words.
+pub(crate) fn is_conversation(item: &Item, view: &View) -> bool {
+    let spoken = match item.kind {
+        Kind::Message | Kind::Reasoning | Kind::Compaction => !view.to_text().trim().is_empty(),
+        Kind::ToolCall | Kind::ToolResult => true,
+        _ => false,
+    };
+    spoken && !only_notes(view)
+}
+
+fn only_notes(view: &View) -> bool {
+    !view.parts.is_empty() && view.parts.iter().all(|part| matches!(part, Part::Note { .. }))
+}

@@ -1,0 +1,32 @@
+//! The program from outside: what it prints, what it leaves in the store, and what it exits with.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a broken promise is reported by a panic"
+)]
+
+#[path = "cli/append.rs"]
+mod append;
+#[path = "cli/display.rs"]
+mod display;
+#[path = "cli/export.rs"]
+mod export;
+#[path = "cli/files.rs"]
+mod files;
+#[path = "cli/import.rs"]
+mod import;
+#[path = "cli/lifecycle.rs"]
+mod lifecycle;
+#[path = "cli/naming.rs"]
+mod naming;
+#[path = "cli/paging.rs"]
+mod paging;
+#[path = "cli/place.rs"]
+mod place;
+#[path = "cli/sandbox.rs"]
+mod sandbox;
+#[path = "cli/shapes.rs"]
+mod shapes;
+#[path = "cli/tail.rs"]
+mod tail;

@@ -1,0 +1,97 @@
+//! Store files that are damaged, foreign, or from another time.
+
+use std::fs;
+
+use crate::sandbox::Sandbox;
+
+fn with_bytes(change: impl FnOnce(&mut Vec<u8>)) -> (Sandbox, Vec<u8>) {
+    let sandbox = Sandbox::new();
+    sandbox.thread("one", "One", &["hello", "world"]);
+    let mut bytes = fs::read(sandbox.database()).unwrap();
+    change(&mut bytes);
+    for file in ["threadkeep.db-wal", "threadkeep.db-shm"] {
+        let _ = fs::remove_file(sandbox.path("store").join(file));
+    }
+    fs::write(sandbox.database(), &bytes).unwrap();
+    (sandbox, bytes)
+}
+
+fn is_refused_untouched(sandbox: &Sandbox, bytes: &[u8], code: i32) {
+    for arguments in [&["list"][..], &["rename", "one", "x"], &["verify"]] {
+        assert_eq!(sandbox.code(arguments), code, "{arguments:?}");
+    }
+    assert!(fs::read(sandbox.database()).unwrap() == bytes, "the file was written to");
+}
+
+#[test]
+fn a_newer_schema_is_told_and_left_alone() {
+    let sandbox = Sandbox::new();
+    sandbox.thread("one", "One", &["hello", "world"]);
+    let newer = "INSERT INTO schema_migrations (number, name, checksum, applied_at) VALUES (9999, 'newer', '', 0)";
+    let database = rusqlite::Connection::open(sandbox.database()).unwrap();
+    database.execute(newer, []).unwrap();
+    database.close().unwrap();
+    let bytes = fs::read(sandbox.database()).unwrap();
+    is_refused_untouched(&sandbox, &bytes, 6);
+}
+
+#[test]
+fn a_database_of_another_program_is_told_and_left_alone() {
+    let (sandbox, bytes) = with_bytes(|bytes| bytes[68..72].copy_from_slice(&0x1234_u32.to_be_bytes()));
+    is_refused_untouched(&sandbox, &bytes, 5);
+}
+
+#[test]
+fn a_file_that_is_no_database_is_told_and_left_alone() {
+    let (sandbox, bytes) = with_bytes(|bytes| *bytes = b"a list of groceries".to_vec());
+    is_refused_untouched(&sandbox, &bytes, 5);
+}
+
+#[test]
+fn a_file_that_was_cut_is_told_and_left_alone() {
+    let (sandbox, bytes) = with_bytes(|bytes| bytes.truncate(bytes.len() / 2));
+    is_refused_untouched(&sandbox, &bytes, 5);
+    let (sandbox, bytes) = with_bytes(|bytes| bytes.truncate(50));
+    is_refused_untouched(&sandbox, &bytes, 5);
+}
+
+#[test]
+fn a_changed_item_is_found() {
+    let sandbox = Sandbox::new();
+    let word = "an unmistakable word";
+    sandbox.thread("one", "One", &["first", word, "third"]);
+    assert_eq!(sandbox.json(&["verify"])["valid"], 1);
+    let mut bytes = fs::read(sandbox.database()).unwrap();
+    let at = bytes.windows(word.len()).position(|window| window == word.as_bytes()).unwrap();
+    bytes[at] = b'A';
+    fs::write(sandbox.database(), bytes).unwrap();
+    let output = sandbox.run(&["verify", "--json"]);
+    assert_eq!(output.status.code(), Some(5));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["threads"], &report["valid"]), (&1.into(), &0.into()));
+    let found = &report["invalid"][0];
+    assert_eq!((&found["thread"], &found["depth"]), (&"one".into(), &1.into()));
+    let output = sandbox.run(&["verify", "one"]);
+    assert_eq!(output.status.code(), Some(5));
+    assert!(String::from_utf8(output.stdout).unwrap().contains("@1"));
+}
+
+#[test]
+fn a_document_is_whole_though_an_item_in_it_is_damaged() {
+    let sandbox = Sandbox::new();
+    let text = "a text that is long enough to be compressed ".repeat(20);
+    sandbox.thread("one", "One", &vec![text.as_str(); 400]);
+    let database = rusqlite::Connection::open(sandbox.database()).unwrap();
+    let damage = "UPDATE items SET content = zeroblob(9) WHERE key & 4294967295 = 300";
+    assert_eq!(database.execute(damage, []).unwrap(), 1);
+    database.close().unwrap();
+    let output = sandbox.run(&["show", "one", "--json"]);
+    assert_eq!(output.status.code(), Some(5));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(!document["items"].as_array().unwrap().is_empty());
+    assert_eq!((&document["error"]["kind"], &document["error"]["code"]), (&"corrupt".into(), &5.into()));
+    assert!(document["error"]["message"].as_str().unwrap().contains("one@300"), "{document}");
+    assert_eq!(sandbox.json(&["show", "one", "--from", "301"])["items"].as_array().unwrap().len(), 99);
+    assert_eq!(sandbox.json(&["list"])["threads"][0]["id"], "one");
+    assert!(sandbox.ok(&["tree", "one"]).contains("@0–399"));
+}

@@ -1,0 +1,55 @@
+//! Taking in files, as people see it.
+
+use crate::sandbox::{Sandbox, samples};
+
+#[test]
+fn a_dry_run_makes_no_store_and_changes_none() {
+    let sandbox = Sandbox::new();
+    let samples = samples();
+    let samples = samples.to_str().unwrap();
+    let report = sandbox.json(&["import", "--dry-run", samples]);
+    assert!(report["threads"]["new"].as_u64().unwrap() > 0);
+    assert!(!sandbox.path("store").exists());
+    sandbox.thread("one", "One", &["a"]);
+    assert_eq!(sandbox.json(&["import", "--dry-run", samples])["threads"], report["threads"]);
+    assert_eq!(sandbox.json(&["list"])["threads"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_scan_finds_the_agents_homes() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.json(&["import", "--scan"])["files"]["read"], 0);
+    let sessions = sandbox.path("home/.codex/sessions/2026/03/14");
+    std::fs::create_dir_all(&sessions).unwrap();
+    let sample = samples().join("codex/sessions/2026/03/14");
+    for file in std::fs::read_dir(sample).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), sessions.join(file.file_name())).unwrap();
+    }
+    assert_eq!(sandbox.json(&["import", "--scan", "--agent", "claude-code"])["files"]["read"], 0);
+    let text = sandbox.ok(&["import", "--scan"]);
+    for words in ["1 new", "Next:", "threadkeep list", "threadkeep show 019ceba1"] {
+        assert!(text.contains(words), "{words} is missing in:\n{text}");
+    }
+    assert!(sandbox.ok(&["import", "--scan"]).contains("1 unchanged"));
+}
+
+#[test]
+fn what_can_not_be_imported_is_told() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.code(&["import", "/nowhere"]), 3);
+    assert!(!sandbox.path("store").exists());
+    assert_eq!(sandbox.code(&["import"]), 2);
+    let samples = samples();
+    assert_eq!(sandbox.code(&["import", samples.to_str().unwrap(), "--agent", "nobody"]), 2);
+    std::fs::write(sandbox.path("notes.jsonl"), "no session\n").unwrap();
+    let notes = sandbox.path("notes.jsonl");
+    let output = sandbox.run(&["import", "--json", samples.to_str().unwrap(), notes.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(8));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["files"]["failed"], 1);
+    assert!(report["files"]["read"].as_u64().unwrap() > 0);
+    let output = sandbox.run(&["import", notes.to_str().unwrap()]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("1 problem") && text.contains("notes.jsonl"), "{text}");
+}
