@@ -1,4 +1,4 @@
-//! What a user of CodeWhale's StateStore relies on, and its parity tests, promise by promise, on this store.
+//! What a user of CodeWhale's `StateStore` relies on, and its parity tests, promise by promise, on this store.
 #![cfg(test)]
 
 use std::fmt::Write as _;
@@ -11,9 +11,9 @@ use std::time::Duration;
 use rusqlite::Connection;
 use threadkeep::blocking::{LiveThread, Store};
 use threadkeep::{
-    Address, AppendOptions, Change, Durability, Error, Hash, Host, ImportBatch, ImportPart, ImportSegment, Item, ItemQuery, Kind,
-    ListQuery, NewItem, NewThread, ProjectFacts, Role, Shelf, Shelves, SortKey, SourceFile, Status, StoreOptions, ThreadId,
-    ThreadPatch, Timestamp, TurnEnd, TurnQuery,
+    Address, AppendOptions, Change, Durability, Error, Hash, Host, ImportBatch, ImportPart, ImportSegment, Item,
+    ItemQuery, Kind, ListQuery, NewItem, NewThread, ProjectFacts, Role, Shelf, Shelves, SortKey, SourceFile, Status,
+    StoreOptions, ThreadId, ThreadPatch, Timestamp, TurnEnd, TurnQuery,
 };
 
 const DATABASE: &str = "threadkeep.db";
@@ -110,9 +110,7 @@ fn while_locked<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static, fr
     answer.recv_timeout(HANG).expect("the call does not come back after the lock is free")
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// 5-8: connections
-// ---------------------------------------------------------------------------------------------------------------------
+// 5-8: connections.
 
 /// Promise 5: clones share one store, foreign keys are enforced, and the journal is a write-ahead log.
 #[test]
@@ -137,7 +135,8 @@ fn clones_share_one_store_with_foreign_keys_and_a_write_ahead_log() {
     assert!(matches!(store.get(&id("orphan")), Err(Error::NotFound { .. })));
     // And the schema enforces parents whoever writes.
     say(&create(&store, "t"), "one");
-    let orphan = "INSERT INTO items SELECT key + 5, randomblob(16), turn, kind, role, format, writer, epoch, tick, created_at,
+    let orphan =
+        "INSERT INTO items SELECT key + 5, randomblob(16), turn, kind, role, format, writer, epoch, tick, created_at,
         source_id, sources, chain, salt, digest, hash, size, encoding, content FROM items";
     sql(temp.path()).execute(orphan, []).unwrap_err();
 }
@@ -150,7 +149,8 @@ fn opening_waits_for_an_exclusive_lock_and_ends_in_wal() {
     say(&create(&open(&folder), "t"), "one");
     let other = sql(&folder);
     other.execute_batch("PRAGMA journal_mode = DELETE; BEGIN EXCLUSIVE").unwrap();
-    let opened = while_locked(move || Store::open(StoreOptions::folder(folder)), || other.execute_batch("COMMIT").unwrap());
+    let opened =
+        while_locked(move || Store::open(StoreOptions::folder(folder)), || other.execute_batch("COMMIT").unwrap());
     let store = opened.unwrap();
     assert_eq!(texts(&store, &id("t")), ["one"]);
     assert_eq!(journal_mode(temp.path()), "wal");
@@ -233,9 +233,7 @@ fn a_lost_schema_number_rewrites_no_history() {
     }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// 20: metadata
-// ---------------------------------------------------------------------------------------------------------------------
+// 20: metadata.
 
 /// Promise 20: what is written of a thread is read back, name, memory mode and rollout path included; archived threads are
 /// listed on request.
@@ -292,9 +290,7 @@ fn metadata_round_trips_and_archived_threads_are_listed_on_request() {
     assert_eq!(ids(Shelves::Active), ["t", "other"]);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// 21, 23: stores of every schema
-// ---------------------------------------------------------------------------------------------------------------------
+// 21, 23: stores of every schema.
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
@@ -323,7 +319,8 @@ fn make_sample(folder: &Path) {
     live.append(vec![summary]).unwrap();
     let after = Some(two.items[0].address());
     live.begin_turn(message("And now?")).unwrap();
-    let fork = live.append_with(vec![message("Another way")], AppendOptions { after, ..AppendOptions::default() }).unwrap();
+    let fork =
+        live.append_with(vec![message("Another way")], AppendOptions { after, ..AppendOptions::default() }).unwrap();
     store.label(&id("tree"), fork.items[0].branch, Some("second try".into())).unwrap();
     store.update(&id("tree"), ThreadPatch { pinned: Some(true), ..ThreadPatch::default() }).unwrap();
     live.shutdown().unwrap();
@@ -351,10 +348,8 @@ fn import_sample(store: &Store) {
     let record = record.with_id("01900000-0000-7000-8000-000000000001".parse().unwrap());
     let part = ImportPart::Item { item: Box::new(record), after: None, starts_turn: true, note: b"n".to_vec() };
     let beside = ImportPart::Beside { bytes: b"{damaged".to_vec() };
-    let segments = vec![
-        ImportSegment { position: 0, length: 11, part },
-        ImportSegment { position: 12, length: 8, part: beside },
-    ];
+    let segments =
+        vec![ImportSegment { position: 0, length: 11, part }, ImportSegment { position: 12, length: 8, part: beside }];
     let source = SourceFile {
         agent: "codex".into(),
         path: "/home/a/.codex/sessions/1.jsonl".into(),
@@ -395,7 +390,8 @@ fn dump(folder: &Path) -> String {
 
 /// The kind, name and text of everything in a schema, in the order of its making.
 fn schema(database: &Connection) -> Vec<(String, String, String)> {
-    let mut statement = database.prepare("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid").unwrap();
+    let mut statement =
+        database.prepare("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid").unwrap();
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap();
     rows.map(Result::unwrap).collect()
 }
@@ -459,9 +455,30 @@ fn thread_lines(store: &Store, id: &ThreadId, out: &mut String) {
     for branch in store.tree(id).unwrap().branches {
         let parent = branch.parent.map(|parent| parent.to_string());
         let (label, cleared, active) = (branch.label, branch.cleared, branch.active);
-        writeln!(out, "branch {} of {} parent {parent:?} {label:?} cleared {cleared} active {active}", branch.id, branch.thread).unwrap();
+        writeln!(
+            out,
+            "branch {} of {} parent {parent:?} {label:?} cleared {cleared} active {active}",
+            branch.id, branch.thread
+        )
+        .unwrap();
         for item in path_of(store, id, Some(Address { branch: branch.id, depth: branch.tip })) {
-            let Item { id, depth, turn, kind, role, format, epoch, tick, created_at, source_id, sources, content, digest, hash, .. } = item;
+            let Item {
+                id,
+                depth,
+                turn,
+                kind,
+                role,
+                format,
+                epoch,
+                tick,
+                created_at,
+                source_id,
+                sources,
+                content,
+                digest,
+                hash,
+                ..
+            } = item;
             let content = Hash::of(&content);
             writeln!(
                 out,
@@ -473,7 +490,8 @@ fn thread_lines(store: &Store, id: &ThreadId, out: &mut String) {
     }
     for turn in store.turns(id, TurnQuery::default()).unwrap().entries {
         let (first, last) = (turn.first, turn.last.map(|last| last.to_string()));
-        writeln!(out, "turn {} {} {first} {last:?} {} {:?}", turn.ordinal, turn.status, turn.started_at, turn.ended_at).unwrap();
+        writeln!(out, "turn {} {} {first} {last:?} {} {:?}", turn.ordinal, turn.status, turn.started_at, turn.ended_at)
+            .unwrap();
     }
     assert!(store.verify(id).unwrap().is_valid(), "{id} does not verify");
 }
@@ -513,7 +531,8 @@ fn old_stores() -> Vec<(String, tempfile::TempDir, String)> {
             let text = std::fs::read_to_string(&path).unwrap();
             let temp = tempfile::tempdir().unwrap();
             sql(temp.path()).execute_batch(&text).unwrap();
-            let reads = text.lines().filter_map(|line| line.strip_prefix(READS)).map(|line| format!("{line}\n")).collect();
+            let reads =
+                text.lines().filter_map(|line| line.strip_prefix(READS)).map(|line| format!("{line}\n")).collect();
             stores.push((name, temp, reads));
         }
     }
@@ -560,9 +579,7 @@ fn a_migrated_store_has_the_schema_of_a_fresh_one() {
     }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// 22: equal times
-// ---------------------------------------------------------------------------------------------------------------------
+// 22: equal times.
 
 /// Promise 22: messages of the same second follow one another in the order of their appends, and the last one is the latest;
 /// so it is for threads, where CodeWhale gives the oldest.
@@ -584,7 +601,10 @@ fn what_has_the_same_time_keeps_the_order_of_its_writing() {
     let store = Store::open(options()).unwrap();
     for name in names {
         let items = path_of(&store, &id(name), None);
-        assert!(items.iter().all(|item| item.created_at == items[0].created_at), "the clock moved: this proves nothing");
+        assert!(
+            items.iter().all(|item| item.created_at == items[0].created_at),
+            "the clock moved: this proves nothing"
+        );
         assert_eq!(texts(&store, &id(name)), (0..9).map(|number| number.to_string()).collect::<Vec<_>>());
         assert!((0_u32..).zip(&items).all(|(depth, item)| item.depth == depth));
         let newest = ItemQuery { newest_first: true, limit: 1, ..ItemQuery::default() };
@@ -606,9 +626,7 @@ fn what_has_the_same_time_keeps_the_order_of_its_writing() {
     }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// 24: forks
-// ---------------------------------------------------------------------------------------------------------------------
+// 24: forks.
 
 /// Promise 24: CodeWhale's parity test of forks, step by step; with what it lacks: cleared items stay readable.
 #[test]
