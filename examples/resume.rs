@@ -2,6 +2,8 @@
 //!
 //! Run it twice: `cargo run -p threadkeep --example resume`. The first run kills itself in the middle of a turn.
 
+#![expect(clippy::print_stdout, clippy::indexing_slicing, reason = "an example tells what it does")]
+
 use threadkeep::blocking::{LiveThread, Store};
 use threadkeep::{AppendOptions, ItemQuery, NewItem, NewThread, Result, Role, StoreOptions, ThreadId};
 

@@ -1,6 +1,7 @@
 //! Live threads: a claim, appends under it, and the promise of what each acknowledgement is worth.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use async_lock::Mutex;
@@ -8,7 +9,7 @@ use async_lock::Mutex;
 use crate::claims;
 use crate::db::{Pending, Sync, Tx};
 use crate::error::{Error, Result};
-use crate::id::{Address, ItemId, ThreadId};
+use crate::id::{Address, ItemId, ThreadId, WriterId};
 use crate::item::{Appended, Durability, Expect, Item, NewItem};
 use crate::log::append::{After, Append, Prepared, Run, TurnRule, append, find_repeated};
 use crate::log::read::ItemQuery;
@@ -46,6 +47,8 @@ struct State {
     queue: VecDeque<Queued>,
     /// Appends that failed for a reason that may pass, in order.
     unsaved: VecDeque<Arc<Append>>,
+    /// Appends that were not waited for and were refused for good.
+    refused: VecDeque<Arc<Append>>,
 }
 
 #[derive(Debug)]
@@ -92,7 +95,7 @@ impl LiveThread {
     }
 
     fn with_phase(inner: Arc<Inner>, id: ThreadId, policy: Policy, phase: Phase) -> Self {
-        let state = State { phase, policy, queue: VecDeque::new(), unsaved: VecDeque::new() };
+        let state = State { phase, policy, queue: VecDeque::new(), unsaved: VecDeque::new(), refused: VecDeque::new() };
         Self { live: Arc::new(Live { inner, id, state: Mutex::new(state) }) }
     }
 
@@ -129,10 +132,8 @@ impl LiveThread {
         if prepared.is_empty() {
             return Ok(Appended { items: Vec::new(), repeated: false });
         }
-        let epoch = self.materialise(&mut state, Sync::Synced).await?;
         let after = options.after.map_or(After::Head, After::Address);
-        let runs = vec![Run { after, items: prepared }];
-        let request = Arc::new(self.request(epoch, runs, options.expect, TurnRule::Open).await?);
+        let request = self.request(vec![Run { after, items: prepared }], options.expect, TurnRule::Open);
         match options.durability {
             Durability::Queued => self.enqueue(&mut state, request).await,
             Durability::Written => self.settle_and_send(&mut state, request, Sync::Written).await,
@@ -148,9 +149,8 @@ impl LiveThread {
         let mut state = self.live.state.lock().await;
         self.check_open(&state)?;
         let prepared = Prepared::new(prompt, &*self.live.inner.host)?;
-        let epoch = self.materialise(&mut state, Sync::Synced).await?;
         let runs = vec![Run { after: After::Head, items: Arc::new([prepared]) }];
-        let request = Arc::new(self.request(epoch, runs, Expect::Any, TurnRule::Begin).await?);
+        let request = self.request(runs, Expect::Any, TurnRule::Begin);
         self.settle_and_send(&mut state, request, Sync::Synced).await
     }
 
@@ -233,10 +233,14 @@ impl LiveThread {
     pub async fn flush(&self) -> Result<()> {
         let mut state = self.live.state.lock().await;
         self.check_open(&state)?;
-        if matches!(state.phase, Phase::Unborn(_)) {
+        self.flush_held(&mut state).await
+    }
+
+    async fn flush_held(&self, state: &mut State) -> Result<()> {
+        if matches!(state.phase, Phase::Unborn(_)) && state.unsaved.is_empty() {
             return Ok(());
         }
-        self.settle(&mut state).await?;
+        self.settle(state).await?;
         self.live.inner.sync().await
     }
 
@@ -246,8 +250,9 @@ impl LiveThread {
     /// # Errors
     /// As [`LiveThread::flush`].
     pub async fn shutdown(&self) -> Result<()> {
-        self.flush().await?;
         let mut state = self.live.state.lock().await;
+        self.check_open(&state)?;
+        self.flush_held(&mut state).await?;
         if let Phase::Open(epoch) = state.phase {
             let id = self.live.id.clone();
             self.live.inner.db.write(Sync::Written, move |tx| claims::release(tx, &id, epoch)).await?;
@@ -265,6 +270,7 @@ impl LiveThread {
         let mut state = self.live.state.lock().await;
         state.queue.clear();
         state.unsaved.clear();
+        state.refused.clear();
         let phase = std::mem::replace(&mut state.phase, Phase::Closed);
         if let Phase::Open(epoch) = phase {
             let id = self.live.id.clone();
@@ -273,11 +279,14 @@ impl LiveThread {
         Ok(())
     }
 
-    /// Gives back the items that could not be stored, in order, and forgets them. For a handle that lost its claim.
+    /// Gives back the items that could not be stored, and forgets them: those of queued appends that were refused, then those
+    /// that were kept, each in order. For a handle that lost its claim, or whose caller gives up.
     pub async fn take_unsaved(&self) -> Vec<NewItem> {
         let mut state = self.live.state.lock().await;
-        let _ = self.collect(&mut state, true).await;
-        let requests = state.unsaved.drain(..);
+        // What fails here is in the lists that are given back.
+        drop(self.collect(&mut state, true).await);
+        let refused = std::mem::take(&mut state.refused);
+        let requests = refused.into_iter().chain(state.unsaved.drain(..));
         requests
             .flat_map(|request| request.runs.iter().flat_map(|run| run.items.iter().map(to_new)).collect::<Vec<_>>())
             .collect()
@@ -292,8 +301,9 @@ impl LiveThread {
         self.check_open(&state)?;
         let runs = import_runs(&batch, &*self.live.inner.host)?;
         let sync = if durability == Durability::Synced { Sync::Synced } else { Sync::Written };
-        let epoch = self.materialise(&mut state, sync).await?;
-        let mut request = self.request(epoch, runs, Expect::Any, TurnRule::Imported).await?;
+        self.materialise(&mut state, sync).await?;
+        let request = self.request(runs, Expect::Any, TurnRule::Imported);
+        let mut request = self.stamp(&mut state, &request).await?;
         let imported_at = request.now;
         request.now = batch.updated_at.unwrap_or(request.now);
         let write = move |tx: &mut dyn Tx| {
@@ -350,35 +360,53 @@ impl LiveThread {
         Ok(epoch)
     }
 
-    async fn request(&self, epoch: i64, runs: Vec<Run>, expect: Expect, turns: TurnRule) -> Result<Append> {
+    /// An append that can be kept and retried; who writes it, under which epoch, is stamped on when it is sent.
+    fn request(&self, runs: Vec<Run>, expect: Expect, turns: TurnRule) -> Append {
+        let (thread, now) = (self.live.id.clone(), self.live.inner.host.now());
+        let writer = (0, WriterId::from_uuid(uuid::Uuid::nil()));
+        Append { thread, epoch: 0, writer, now, expect, turns, runs, requires: None }
+    }
+
+    /// Makes an append ready to be sent; stores and claims the thread first, if that has not happened.
+    async fn stamp(&self, state: &mut State, request: &Append) -> Result<Append> {
+        let epoch = self.materialise(state, Sync::Synced).await?;
         let writer = self.live.inner.writer().await?;
-        let now = self.live.inner.host.now();
-        Ok(Append { thread: self.live.id.clone(), epoch, writer, now, expect, turns, runs, requires: None })
+        Ok(Append { epoch, writer, ..request.clone() })
     }
 
     /// Sends an append without waiting for it.
-    async fn enqueue(&self, state: &mut State, request: Arc<Append>) -> Result<Appended> {
-        if let Err(error) = self.make_room(state).await {
-            keep(state, request, &error);
-            return Err(error);
-        }
+    async fn enqueue(&self, state: &mut State, request: Append) -> Result<Appended> {
+        let ready = match self.make_room(state).await {
+            Ok(()) => self.stamp(state, &request).await,
+            Err(error) => Err(error),
+        };
+        let ready = match ready {
+            Ok(ready) => ready,
+            Err(error) => {
+                keep(state, Arc::new(request), &error);
+                return Err(error);
+            }
+        };
         let before = state.queue.back().and_then(|queued| queued.request.last_id());
-        let request = Arc::new(Append { requires: before, ..Arc::unwrap_or_clone(request) });
+        let request = Arc::new(Append { requires: before, ..ready });
         let bytes = request.bytes();
         let pending = self.send(&request, Sync::Written);
         state.queue.push_back(Queued { request, pending, bytes });
         Ok(Appended { items: Vec::new(), repeated: false })
     }
 
-    async fn settle_and_send(&self, state: &mut State, request: Arc<Append>, sync: Sync) -> Result<Appended> {
-        let outcome = match self.settle(state).await {
-            Ok(()) => self.judge(&request, self.send(&request, sync).await).await,
-            Err(error) => Err(error),
-        };
+    async fn settle_and_send(&self, state: &mut State, request: Append, sync: Sync) -> Result<Appended> {
+        let outcome = self.try_to_send(state, &request, sync).await;
         if let Err(error) = &outcome {
-            keep(state, request, error);
+            keep(state, Arc::new(request), error);
         }
         outcome
+    }
+
+    async fn try_to_send(&self, state: &mut State, request: &Append, sync: Sync) -> Result<Appended> {
+        self.settle(state).await?;
+        let request = Arc::new(self.stamp(state, request).await?);
+        self.judge(&request, self.send(&request, sync).await).await
     }
 
     /// Waits until the queue is within its bound, and stores what must come before anything new.
@@ -451,34 +479,48 @@ impl LiveThread {
         first_error.map_or(Ok(()), Err)
     }
 
+    /// Waits for the first answer. The append stays in the queue until the answer is there, so that a caller who stops waiting
+    /// loses nothing.
     async fn collect_one(&self, state: &mut State) -> Result<()> {
-        let Some(queued) = state.queue.pop_front() else {
-            return Ok(());
-        };
-        let answer = queued.pending.await;
+        let Some(front) = state.queue.front_mut() else { return Ok(()) };
+        let answer = std::future::poll_fn(|context| Pin::new(&mut front.pending).poll(context)).await;
+        let Some(queued) = state.queue.pop_front() else { return Ok(()) };
         self.keep_failed(state, queued.request, answer).await
     }
 
     /// Keeps what failed for a reason that may pass, and what could not follow it.
     async fn keep_failed(&self, state: &mut State, request: Arc<Append>, answer: Result<Appended>) -> Result<()> {
-        match self.judge(&request, answer).await {
-            Ok(_) => Ok(()),
-            Err(Error::Conflict { what: "order", .. }) => {
-                state.unsaved.push_back(request);
-                Ok(())
-            }
-            Err(error) => {
-                keep(state, request, &error);
-                if error.is_retryable() { Ok(()) } else { Err(error) }
-            }
+        let Err(error) = answer else { return Ok(()) };
+        // Kept before it is judged: the caller may stop waiting for the judgement.
+        state.unsaved.push_back(Arc::clone(&request));
+        if self.judge(&request, Err(error.clone())).await.is_ok() {
+            state.unsaved.pop_back();
+            return Ok(());
         }
+        // What could not follow an append that failed is stored after it.
+        if error.is_retryable() || matches!(error, Error::Conflict { what: "order", .. }) {
+            return Ok(());
+        }
+        if !matches!(error, Error::ClaimLost { .. }) {
+            state.refused.extend(state.unsaved.pop_back());
+        }
+        Err(error)
     }
 
+    /// Stores what was kept, in order. What is refused for good is put aside and told once.
     async fn retry_unsaved(&self, state: &mut State) -> Result<()> {
-        while let Some(request) = state.unsaved.front() {
-            let request = Arc::new(Append { requires: None, ..Append::clone(request) });
-            self.judge(&request, self.send(&request, Sync::Synced).await).await?;
-            state.unsaved.pop_front();
+        while let Some(request) = state.unsaved.front().cloned() {
+            let request = Append { requires: None, ..self.stamp(state, &request).await? };
+            let request = Arc::new(request);
+            let outcome = self.judge(&request, self.send(&request, Sync::Synced).await).await;
+            match outcome {
+                Ok(_) => drop(state.unsaved.pop_front()),
+                Err(error) if error.is_retryable() || matches!(error, Error::ClaimLost { .. }) => return Err(error),
+                Err(error) => {
+                    state.refused.extend(state.unsaved.pop_front());
+                    return Err(error);
+                }
+            }
         }
         Ok(())
     }
@@ -503,7 +545,7 @@ impl LiveThread {
 struct UnderClaim<'a> {
     thread: &'a ThreadId,
     epoch: i64,
-    writer: (i64, crate::id::WriterId),
+    writer: (i64, WriterId),
     now: crate::time::Timestamp,
 }
 

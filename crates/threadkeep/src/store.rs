@@ -154,6 +154,7 @@ pub(crate) struct Inner {
     writer: Mutex<Option<(i64, WriterId)>>,
     id: uuid::Uuid,
     folder: Option<PathBuf>,
+    read_only: bool,
     notices: Vec<String>,
     last_heartbeat: Mutex<Timestamp>,
 }
@@ -696,6 +697,9 @@ impl Threads {
 impl Inner {
     /// This store's holder, announced as alive.
     pub(crate) fn holder(&self) -> Result<Holder> {
+        if self.read_only {
+            return Err(Error::ReadOnly { detail: "it was opened for reading only".to_owned() });
+        }
         self.liveness.announce(&self.holder.id)?;
         let now = self.host.now();
         Ok(Holder { acquired_at: now, heartbeat_at: now, ..self.holder.clone() })
@@ -821,6 +825,7 @@ fn open_inner(options: StoreOptions) -> Result<Inner> {
         holder,
         writer: Mutex::new(None),
         id,
+        read_only: location.read_only,
         folder: location.folder,
         notices,
         last_heartbeat: Mutex::new(now),

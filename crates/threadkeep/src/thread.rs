@@ -197,6 +197,9 @@ pub struct Thread {
     pub holder: Option<Holder>,
     /// Whether that holder is alive: the thread is being written.
     pub live: bool,
+    /// What of its row can't be read, if anything: then it is listed with what can be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub damage: Option<String>,
 }
 
 impl Thread {

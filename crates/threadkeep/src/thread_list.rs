@@ -6,7 +6,7 @@ use crate::cursor::Cursor;
 use crate::db::{Statement, Tx, Value, statements};
 use crate::error::{Error, Result};
 use crate::thread::{Lineage, ListQuery, Page, SortKey, Thread};
-use crate::threads::{Scope, read_thread, thread_columns};
+use crate::threads::{Scope, read_listed, thread_columns};
 
 const MAX_PAGE: usize = 1_000;
 
@@ -51,7 +51,7 @@ statements! {
     CREATED_UP_IN = list!("t.workspace = ?1", "created_at", ">", "ASC");
 }
 
-/// Reads a page. A row that can't be decoded is an error that names it.
+/// Reads a page. A thread whose descriptive fields are damaged stays listed, and says so.
 pub(crate) fn page(tx: &mut dyn Tx, scope: Scope, query: &ListQuery) -> Result<Page<Thread>> {
     // A page may have another size than the one before it.
     let sizeless = ListQuery { limit: 0, cursor: None, ..query.clone() };
@@ -88,7 +88,7 @@ pub(crate) fn page(tx: &mut dyn Tx, scope: Scope, query: &ListQuery) -> Result<P
     let mut more = false;
     if limit > 0 {
         tx.query(statement(scope, query), &args, &mut |row| {
-            let thread = read_thread(row)?;
+            let thread = read_listed(row)?;
             if needle.as_ref().is_some_and(|needle| !mentions(&thread, needle)) {
                 return Ok(ControlFlow::Continue(()));
             }

@@ -8,7 +8,6 @@ use crate::item::Hash;
 use crate::log::{head, path};
 use crate::thread::{Details, Policy, Shelf, Status, Thread, ThreadPatch};
 use crate::time::Timestamp;
-use crate::view::Usage;
 
 /// How many candidates an ambiguous name lists.
 const CANDIDATES: i64 = 8;
@@ -333,6 +332,15 @@ fn read_id(row: &Row<'_>) -> Result<ThreadId> {
 
 /// Reads the columns of `thread_columns!`. Damage names the thread.
 pub(crate) fn read_thread(row: &Row<'_>) -> Result<Thread> {
+    let thread = read_listed(row)?;
+    match thread.damage {
+        None => Ok(thread),
+        Some(damage) => Err(Error::corrupt(format!("thread {}", thread.id), damage)),
+    }
+}
+
+/// Reads a thread for a list: what of its descriptive fields can't be read is left out, and said.
+pub(crate) fn read_listed(row: &Row<'_>) -> Result<Thread> {
     let id = read_id(row)?;
     let place = format!("thread {id}");
     read_named(row, id).map_err(|error| match error {
@@ -342,6 +350,7 @@ pub(crate) fn read_thread(row: &Row<'_>) -> Result<Thread> {
 }
 
 fn read_named(row: &Row<'_>, id: ThreadId) -> Result<Thread> {
+    let mut damage = None;
     Ok(Thread {
         id,
         workspace: row.parse(1, WorkspaceId::from_slice(row.blob(1)?), "16 bytes of an id")?,
@@ -366,9 +375,10 @@ fn read_named(row: &Row<'_>, id: ThreadId) -> Result<Thread> {
         ended_at: row.opt_int(22)?.map(Timestamp),
         pinned: row.int(23)? != 0,
         ephemeral: row.int(24)? != 0,
-        details: read_details(row)?,
+        details: read_details(row, &mut damage),
         holder: read_holder(row)?,
         live: false,
+        damage,
     })
 }
 
@@ -377,35 +387,45 @@ fn read_address(row: &Row<'_>, key: usize, branch: usize) -> Result<Option<Addre
     Ok(row.opt_int(key)?.map(ItemKey).zip(branch).map(|(key, branch)| Address { branch, depth: key.depth() }))
 }
 
-fn read_details(row: &Row<'_>) -> Result<Details> {
-    let text = |column: usize| Ok::<_, Error>(row.opt_text(column)?.map(str::to_owned));
-    let usage: Option<Usage> = match row.opt_text(44)? {
-        None => None,
-        Some(text) => Some(row.parse(44, serde_json::from_str(text).ok(), "token counts")?),
+/// Reads the descriptive fields; notes the first one that can't be read.
+fn read_details(row: &Row<'_>, damage: &mut Option<String>) -> Details {
+    fn keep<T>(read: Result<Option<T>>, damage: &mut Option<String>) -> Option<T> {
+        read.unwrap_or_else(|error| {
+            damage.get_or_insert_with(|| error.to_string());
+            None
+        })
+    }
+    let mut text = |column: usize| keep(row.opt_text(column).map(|text| text.map(str::to_owned)), damage);
+    let mut details = Details {
+        title: text(25),
+        preview: text(26),
+        agent: text(27),
+        source: text(28),
+        provider: text(29),
+        model: text(30),
+        cwd: text(31),
+        working_path: text(32),
+        rollout_path: text(33),
+        git_sha: text(34),
+        git_branch: text(35),
+        git_origin: text(36),
+        cli_version: text(37),
+        sandbox_policy: text(38),
+        approval_policy: text(39),
+        memory_mode: text(40),
+        persona: text(41),
+        parent: text(42).and_then(|id| ThreadId::new(id).ok()),
+        end_reason: text(43),
+        ..Details::default()
     };
-    Ok(Details {
-        title: text(25)?,
-        preview: text(26)?,
-        agent: text(27)?,
-        source: text(28)?,
-        provider: text(29)?,
-        model: text(30)?,
-        cwd: text(31)?,
-        working_path: text(32)?,
-        rollout_path: text(33)?,
-        git_sha: text(34)?,
-        git_branch: text(35)?,
-        git_origin: text(36)?,
-        cli_version: text(37)?,
-        sandbox_policy: text(38)?,
-        approval_policy: text(39)?,
-        memory_mode: text(40)?,
-        persona: text(41)?,
-        parent: row.opt_text(42)?.and_then(|id| ThreadId::new(id).ok()),
-        end_reason: text(43)?,
-        usage,
-        extra: row.parse(45, serde_json::from_str(row.text(45)?).ok(), "a JSON object")?,
-    })
+    details.usage = keep(read_json(row, 44, "token counts"), damage);
+    details.extra = keep(read_json(row, 45, "a JSON object"), damage).unwrap_or_default();
+    details
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: usize, expected: &str) -> Result<Option<T>> {
+    let Some(text) = row.opt_text(column)? else { return Ok(None) };
+    row.parse(column, serde_json::from_str(text).ok(), expected).map(Some)
 }
 
 fn read_holder(row: &Row<'_>) -> Result<Option<Holder>> {

@@ -630,6 +630,25 @@ impl Drop for SmallDisk {
     }
 }
 
+/// A log needs an index beside it, which can't be made there.
+#[test]
+fn a_store_on_a_read_only_disk_can_be_read() {
+    let Some(disk) = SmallDisk::mount("a read-only disk") else {
+        return;
+    };
+    let folder = disk.path().join("a ?strange%20 name");
+    let store = open(&folder).unwrap();
+    store.workspace(Path::new("/w")).unwrap().create_now(named("t")).unwrap().append(vec![raw("kept")]).unwrap();
+    drop(store);
+    let remounted = Command::new("mount").args(["-o", "remount,ro"]).arg(disk.path()).status().unwrap();
+    assert!(remounted.success());
+    let store = open_read_only(&folder).unwrap();
+    assert_eq!(contents(&store, &id("t")), [b"kept"]);
+    let refused = store.update(&id("t"), ThreadPatch::title("x")).unwrap_err();
+    assert!(matches!(refused, Error::ReadOnly { .. }), "{refused:?}");
+    assert!(matches!(open(&folder).unwrap_err(), Error::Io { .. } | Error::ReadOnly { .. }));
+}
+
 fn append(live: &LiveThread, content: &[u8], durability: Durability) -> threadkeep::Result<()> {
     live.append_with(vec![raw(content)], AppendOptions { durability, ..AppendOptions::default() }).map(drop)
 }
@@ -760,12 +779,15 @@ fn a_thread_row_that_cannot_be_decoded_is_named_and_hides_no_other() {
         ("get", store.get(&id("damaged")).map(drop)),
         ("update", store.update(&id("damaged"), ThreadPatch::title("x")).map(drop)),
         ("archive", store.archive(&id("damaged")).map(drop)),
-        ("list", store.list(ListQuery::default()).map(drop)),
     ];
     for (operation, outcome) in outcomes {
         let error = outcome.unwrap_err();
         assert!(names_it(&error), "{operation}: {error:?} does not name the thread");
     }
+    // It stays listed, with what of it can be read.
+    let listed = store.list(ListQuery::default()).unwrap().entries;
+    let damage: Vec<(bool, &str)> = listed.iter().map(|it| (it.damage.is_some(), it.id.as_str())).collect();
+    assert_eq!(damage, [(false, "good-2"), (true, "damaged"), (false, "good-1")]);
     // Its conversation can still be read and verified, and so can the others.
     assert_eq!(contents(&store, &id("damaged")), [b"damaged"]);
     assert!(store.verify(&id("damaged")).unwrap().is_valid());

@@ -78,11 +78,39 @@ pub(crate) fn connect_again(location: &Location, read_only: bool) -> Result<Conn
     let Some(database) = location.database() else {
         return Err(Error::Unsupported { operation: "a second connection to memory" });
     };
+    let path = real(&database)?;
     let access = if read_only { OpenFlags::SQLITE_OPEN_READ_ONLY } else { OpenFlags::SQLITE_OPEN_READ_WRITE };
     let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-    let connection = Connection::open_with_flags(real(&database)?, flags).map_err(|error| at(&database, error))?;
+    let connection = if read_only && is_on_read_only_disk(&path) && !has_beside(&path, "-wal") {
+        // A log's index can't be made there, and nothing can change underneath.
+        let uri = format!("file:{}?immutable=1", percent_encode(&path));
+        Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)
+    } else {
+        Connection::open_with_flags(path, flags)
+    };
+    let connection = connection.map_err(|error| at(&database, error))?;
     pragmas::configure(&connection)?;
     Ok(connection)
+}
+
+fn is_on_read_only_disk(path: &Path) -> bool {
+    rustix::fs::statvfs(path).is_ok_and(|stat| stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+}
+
+/// A path as SQLite reads it in an address.
+fn percent_encode(path: &Path) -> String {
+    use std::fmt::Write as _;
+    use std::os::unix::ffi::OsStrExt as _;
+    let mut out = String::new();
+    for byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'.' | b'-' | b'_') {
+            out.push(char::from(*byte));
+        } else {
+            // Writing to a string can't fail.
+            let _ = write!(out, "%{byte:02x}");
+        }
+    }
+    out
 }
 
 fn open_memory(location: &Location) -> Result<Opened> {

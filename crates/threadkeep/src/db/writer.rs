@@ -164,15 +164,18 @@ impl Writer {
             finish_all(group, &error);
             return;
         }
-        let committed = match &self.connection {
-            Some(connection) => run_group(connection, group),
-            None => return,
-        };
+        let Some(connection) = &self.connection else { return };
+        let mut answers = Answers::new();
+        let committed = run_group(connection, group, &mut answers);
         if let Some(gate) = &self.gate {
             gate.leave();
         }
         if let Err(Error::Io { .. } | Error::Corrupt { .. }) = committed {
             self.connection = None;
+        }
+        // After the gate: whoever is answered may stop this process, and must not stop the others with it.
+        for (request, outcome) in answers {
+            request.finish(outcome);
         }
     }
 
@@ -200,38 +203,39 @@ impl Writer {
     }
 }
 
-/// Runs a group in one transaction and answers each request; the result is that of the commit.
-fn run_group(connection: &Connection, mut group: Group) -> Result<()> {
-    loop {
-        if group.is_empty() {
-            return Ok(());
-        }
+/// Requests that are done, with their outcomes.
+type Answers = Vec<(Box<dyn WriteRequest>, Result<()>)>;
+
+/// Runs a group in one transaction; the result is that of the commit.
+fn run_group(connection: &Connection, mut group: Group, answers: &mut Answers) -> Result<()> {
+    while !group.is_empty() {
         if let Err(error) = execute(connection, "BEGIN IMMEDIATE") {
-            finish_all(group, &error);
+            answers.extend(group.into_iter().map(|request| (request, Err(error.clone()))));
             return Err(error);
         }
-        let Some(done) = run_in_savepoints(connection, &mut group) else {
-            // The transaction ended with the culprit, which was answered and removed: the others run again.
+        let Some(done) = run_in_savepoints(connection, &mut group, answers) else {
+            // The transaction ended with the culprit, which is answered and removed: the others run again.
             continue;
         };
         let outcome = execute(connection, "COMMIT");
         if outcome.is_err() && !connection.is_autocommit() {
             drop(execute(connection, "ROLLBACK"));
         }
-        for request in done {
-            request.finish(outcome.clone());
-        }
+        answers.extend(done.into_iter().map(|request| (request, outcome.clone())));
         return outcome;
     }
+    Ok(())
 }
 
 /// Runs each request; `None` when one of them ended the whole transaction.
-fn run_in_savepoints(connection: &Connection, group: &mut Group) -> Option<Group> {
+fn run_in_savepoints(connection: &Connection, group: &mut Group, answers: &mut Answers) -> Option<Group> {
     let alone = group.len() == 1;
     let mut done = Group::new();
     while let Some(mut request) = group.pop_front() {
-        let outcome =
-            if alone { request.run(&mut SqliteTx { connection }) } else { run_in_savepoint(connection, &mut *request) };
+        let outcome = match alone {
+            true => request.run(&mut SqliteTx { connection }),
+            false => run_in_savepoint(connection, &mut *request),
+        };
         let Err(error) = outcome else {
             done.push_back(request);
             continue;
@@ -239,7 +243,7 @@ fn run_in_savepoints(connection: &Connection, group: &mut Group) -> Option<Group
         if alone && !connection.is_autocommit() {
             drop(execute(connection, "ROLLBACK"));
         }
-        request.finish(Err(error));
+        answers.push((request, Err(error)));
         if connection.is_autocommit() {
             done.append(group);
             *group = done;
