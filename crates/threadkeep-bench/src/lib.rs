@@ -1,1 +1,54 @@
+//! Threadkeep measured against its floors: what bare SQLite does with the same rows, in the same run, round by round.
+//!
+//! `cargo bench -p threadkeep-bench` runs everything; `cargo bench -p threadkeep-bench -- P1 P4` runs what it names.
+//! The method and the figures are in `docs/benchmarks.md`.
 
+pub mod appends;
+pub mod bare;
+pub mod lists;
+pub mod machine;
+pub mod measure;
+pub mod peer;
+pub mod plan;
+pub mod reads;
+pub mod report;
+pub mod stores;
+pub mod text;
+
+use crate::plan::Plan;
+use crate::report::Report;
+
+/// What goes wrong ends the run; nobody tells the causes apart.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+/// The result of a measurement.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Runs what the plan asks for and gives the table. `tell` hears what is being done.
+///
+/// # Errors
+/// Whatever the store, the bare database or the disk refuses.
+pub fn run(plan: &Plan, tell: &mut dyn FnMut(&str)) -> Result<Report> {
+    let mut report = Report::default();
+    let root = tempfile::Builder::new().prefix("threadkeep-bench-").tempdir_in(&plan.root)?;
+    type Part = fn(&Plan, &std::path::Path, &mut Report) -> Result<()>;
+    let parts: [(&[&str], &str, Part); 6] = [
+        (&["P1"], "synced appends", appends::synced),
+        (&["P2"], "many writers", appends::many_writers),
+        (&["P3"], "written appends", appends::written),
+        (&["P4", "P8", "P11"], "a thread of many items", reads::large_store),
+        (&["P5"], "many threads", lists::many_threads),
+        (&["CW"], "the work of a peer's benchmark", peer::all),
+    ];
+    report.note(machine::describe());
+    for (ids, what, part) in parts {
+        if ids.iter().any(|id| plan.wants(id)) {
+            tell(what);
+            let folder = tempfile::tempdir_in(root.path())?;
+            let sync = machine::sync_time(folder.path(), plan.sizes.synced)?;
+            part(plan, folder.path(), &mut report)?;
+            let after = machine::sync_time(folder.path(), plan.sizes.synced)?;
+            report.note(format!("sync of 12 KiB before {what}: {sync} (p50 / p99), after: {after}"));
+        }
+    }
+    Ok(report)
+}

@@ -257,7 +257,7 @@ mod tests {
     }
 
     fn picture(bytes: usize, seed: u8) -> String {
-        let data: Vec<u8> = (0..bytes).map(|i| (i * 31 + i / 251) as u8 ^ seed).collect();
+        let data: Vec<u8> = (0..bytes).map(|i| ((i * 31 + i / 251) % 256).to_le_bytes()[0] ^ seed).collect();
         base64::engine::general_purpose::STANDARD.encode(data)
     }
 

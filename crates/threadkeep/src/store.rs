@@ -855,3 +855,60 @@ fn file_bytes(folder: &Path) -> i64 {
     };
     i64::try_from(["", "-wal"].into_iter().map(size).sum::<u64>()).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Store, StoreOptions};
+    use crate::db::migrations::{Migration, SQLITE};
+    use crate::error::Error;
+    use crate::{NewItem, NewThread, Role, ThreadId};
+
+    /// The schema that is known, and a step more.
+    fn with_a_step_more() -> &'static [Migration] {
+        let more = Migration { number: 0, name: "more", sql: "CREATE TABLE more (x INTEGER) STRICT" };
+        let number = i64::try_from(SQLITE.len()).unwrap() + 1;
+        Vec::leak([SQLITE, &[Migration { number, ..more }]].concat())
+    }
+
+    async fn write_one(options: StoreOptions) -> ThreadId {
+        let store = Store::open(options).await.unwrap();
+        let thread = store.workspace("/w".as_ref()).await.unwrap().create(NewThread::default()).unwrap();
+        thread.append(vec![NewItem::message(Role::User, "kept")]).await.unwrap();
+        thread.shutdown().await.unwrap();
+        thread.id().clone()
+    }
+
+    #[test]
+    fn a_store_is_backed_up_and_brought_forward_and_then_refused_by_older_versions() {
+        pollster::block_on(async {
+            let temp = tempfile::tempdir().unwrap();
+            let folder = temp.path().join("store");
+            let id = write_one(StoreOptions::folder(&folder)).await;
+            let newer = StoreOptions::folder(&folder).migrations(with_a_step_more());
+            let opened: Vec<_> = (0..8)
+                .map(|_| {
+                    let options = newer.clone();
+                    std::thread::spawn(move || pollster::block_on(Store::open(options)).map(drop))
+                })
+                .collect();
+            for thread in opened {
+                thread.join().unwrap().unwrap();
+            }
+            assert_eq!(Store::open(newer).await.unwrap().get(&id).await.unwrap().items, 1);
+
+            let backups: Vec<_> =
+                std::fs::read_dir(folder.join("backups")).unwrap().map(|it| it.unwrap().path()).collect();
+            assert_eq!(backups.len(), 1, "one of the eight migrated, and made one backup");
+            let before = temp.path().join("before");
+            std::fs::create_dir(&before).unwrap();
+            std::fs::copy(&backups[0], before.join("threadkeep.db")).unwrap();
+            let restored = Store::open(StoreOptions::folder(before)).await.unwrap();
+            assert!(restored.verify(&id).await.unwrap().is_valid());
+
+            let bytes = std::fs::read(folder.join("threadkeep.db")).unwrap();
+            let refused = Store::open(StoreOptions::folder(&folder)).await.unwrap_err();
+            assert!(matches!(refused, Error::SchemaTooNew { found: 2, known: 1 }), "{refused:?}");
+            assert!(std::fs::read(folder.join("threadkeep.db")).unwrap() == bytes);
+        });
+    }
+}

@@ -126,13 +126,13 @@ impl Sketch<'_> {
         let items = self.items(&self.tree.thread, query);
         let mut first = None;
         for (item, view) in &items {
-            let line = || text::one_line(text::cut(&view.to_text(), 400).as_ref());
-            if item.kind == Kind::Message && view.role.as_ref().or(item.role.as_ref()) == Some(&Role::User) {
-                return format!("“{}”", line());
+            let line = text::one_line(text::cut(&view.to_text(), 400).as_ref());
+            let is_users = item.kind == Kind::Message && view.role.as_ref().or(item.role.as_ref()) == Some(&Role::User);
+            // What begins with a tag was put there by a program: a command, a reminder.
+            if is_users && !line.starts_with('<') {
+                return format!("“{line}”");
             }
-            if first.is_none() {
-                first = Some(line());
-            }
+            first.get_or_insert(line);
         }
         first.unwrap_or_default()
     }
