@@ -379,3 +379,12 @@ fn a_dry_run_writes_nothing() {
     let report = import(&store, &folder.path().join("absent.jsonl"));
     assert_eq!(report.files.failed, 1);
 }
+
+/// A session is recognised though its first line is longer than what is usually looked at.
+#[test]
+fn a_long_first_line_is_recognised() {
+    let (folder, store) = open();
+    let path = folder.path().join(format!("{SESSION}.jsonl"));
+    write(&path, &[record("u1", None, "user", &"long ".repeat(60_000)), record("a1", Some("u1"), "assistant", "ok")], "\n");
+    assert_eq!(import(&store, folder.path()).items.imported, 2);
+}

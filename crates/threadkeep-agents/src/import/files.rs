@@ -1,13 +1,14 @@
 //! Finding session files, and reading them plain or compressed.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek as _, SeekFrom};
+use std::io::{self, BufRead as _, BufReader, Read, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use threadkeep::{SourceStamp, Timestamp};
 
 use super::report::ImportReport;
+use crate::segments::MAX_LINE_BYTES;
 
 /// How much of a file a codec sees to recognise it.
 const HEAD_BYTES: u64 = 64 << 10;
@@ -132,10 +133,14 @@ pub(super) fn last_time(path: &Path) -> Option<i64> {
         .find_map(|time| Timestamp::parse(time).map(Timestamp::millis))
 }
 
-/// The first bytes of a file, decompressed.
+/// The first bytes of a file, decompressed: at least its whole first line, however long that is.
 pub(super) fn head(path: &Path) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
-    open(path)?.take(HEAD_BYTES).read_to_end(&mut head)?;
+    let mut input = open(path)?;
+    (&mut input).take(HEAD_BYTES).read_to_end(&mut head)?;
+    if !head.contains(&b'\n') {
+        input.take(MAX_LINE_BYTES as u64).read_until(b'\n', &mut head)?;
+    }
     Ok(head)
 }
 
