@@ -385,6 +385,10 @@ fn a_dry_run_writes_nothing() {
 fn a_long_first_line_is_recognised() {
     let (folder, store) = open();
     let path = folder.path().join(format!("{SESSION}.jsonl"));
-    write(&path, &[record("u1", None, "user", &"long ".repeat(60_000)), record("a1", Some("u1"), "assistant", "ok")], "\n");
+    write(
+        &path,
+        &[record("u1", None, "user", &"long ".repeat(60_000)), record("a1", Some("u1"), "assistant", "ok")],
+        "\n",
+    );
     assert_eq!(import(&store, folder.path()).items.imported, 2);
 }

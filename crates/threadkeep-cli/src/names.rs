@@ -109,9 +109,21 @@ pub(crate) fn path(tree: &Tree, end: Option<Address>) -> Vec<Address> {
     parts
 }
 
-/// The shortest unambiguous prefix of a thread's id, of at least eight characters.
+/// The shortest unambiguous prefix of a thread's id, of at least eight characters. A sub-agent's id is shortened in both of
+/// its parts: `6e1f7c20.agent-a`.
 pub(crate) fn short_id(threads: &Threads, id: &ThreadId) -> String {
     let full = id.as_str();
+    if let Some((parent, rest)) = full.split_once('.')
+        && let Ok(parent) = ThreadId::new(parent)
+        && threads.get(&parent).is_ok()
+    {
+        let parent = short_id(threads, &parent);
+        let shorter = (1..rest.len()).filter_map(|length| rest.get(..length));
+        let mut names = shorter.map(|rest| format!("{parent}.{rest}"));
+        return names
+            .find(|name| threads.find(name).is_ok_and(|found| found == *id))
+            .unwrap_or_else(|| full.to_owned());
+    }
     let mut length = MIN_PREFIX;
     while let Some(prefix) = full.get(..length) {
         match threads.find(prefix) {

@@ -108,11 +108,14 @@ pub(crate) fn find(tx: &mut dyn Tx, scope: Scope, name: &str) -> Result<ThreadId
         if check_visible(tx, scope, &id).is_ok() {
             return Ok(id);
         }
-        // `~` comes after every character that an id may hold.
-        let bound = format!("{name}~");
-        let args = [name.into(), bound.as_str().into(), scope.arg(), CANDIDATES.into()];
-        let mut matches = query_all(tx, IDS_FROM, &args, read_id)?;
-        if let Some(found) = the_only(name, &mut matches)? {
+        if let Some(found) = by_prefix(tx, scope, name)? {
+            return Ok(found);
+        }
+        // `6e1f7c20.agent-a`: a sub-agent is named after its parent, and both parts may be shortened.
+        if let Some((parent, rest)) = name.split_once('.')
+            && let Some(parent) = by_prefix(tx, scope, parent)?
+            && let Some(found) = by_prefix(tx, scope, &format!("{parent}.{rest}"))?
+        {
             return Ok(found);
         }
     }
@@ -123,6 +126,13 @@ pub(crate) fn find(tx: &mut dyn Tx, scope: Scope, name: &str) -> Result<ThreadId
         }
     }
     Err(Error::not_found("thread", name))
+}
+
+fn by_prefix(tx: &mut dyn Tx, scope: Scope, prefix: &str) -> Result<Option<ThreadId>> {
+    // `~` comes after every character that an id may hold.
+    let bound = format!("{prefix}~");
+    let args = [prefix.into(), bound.as_str().into(), scope.arg(), CANDIDATES.into()];
+    the_only(prefix, &mut query_all(tx, IDS_FROM, &args, read_id)?)
 }
 
 /// The one match, or the one that all others are named after, as sub-agents are after their parent.

@@ -225,6 +225,8 @@ promises! {
         named(store, "gamma-7.agent-1", Details::default(), 0)?;
         ensure_eq!(store.find("gam")?.as_str(), "gamma-7");
         ensure_eq!(store.find("gamma-7.")?.as_str(), "gamma-7.agent-1");
+        ensure_eq!(store.find("gam.agent")?.as_str(), "gamma-7.agent-1");
+        ensure_err!(store.find("gam.other"), Error::NotFound { .. });
         for absent in ["", "delta", "../x", "a\0b", "%", "alpha_1"] {
             ensure_err!(store.find(absent), Error::NotFound { .. });
         }
