@@ -25,7 +25,7 @@ EXAMPLES:
   threadkeep list --archived --sort created
   threadkeep list --json | jq -r '.threads[].id'
 
-Marks: ● is being written now, ★ pinned, a archived, x in the trash.";
+Marks: ● is being written now, ★ pinned, a archived, x in the trash, ! damaged.";
 
 /// List threads, newest first
 ///
@@ -194,7 +194,7 @@ fn write_table(args: &ListArgs, page: &Page<Thread>, app: &mut App, threads: &Th
             cell(Ink::Dim, names::short_id(threads, &thread.id)),
             cell(Ink::Plain, text::cut(&text::one_line(thread.name()), 72)),
             cell(Ink::Plain, thread.details.agent.as_deref().unwrap_or("")),
-            cell(Ink::Plain, text::cut(&text::one_line(&thread.workspace_name), 24)),
+            cell(Ink::Plain, text::cut(&text::one_line(&thread.workspace_name), 16)),
             cell(Ink::Plain, human::count(items)),
             cell(Ink::Plain, if thread.branches > 1 { human::count(thread.branches) } else { String::new() }),
             cell(Ink::Plain, tokens(thread)),
@@ -212,11 +212,12 @@ fn last_word(threads: &Threads, thread: &Thread) -> Timestamp {
 }
 
 fn marks(thread: &Thread) -> String {
-    let marks = [
+    let marks: [(bool, &str); 5] = [
         (thread.live, "●"),
         (thread.pinned, "★"),
         (thread.archived_at.is_some(), "a"),
         (thread.trashed_at.is_some(), "x"),
+        (thread.damage.is_some(), "!"),
     ];
     marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark).collect()
 }
