@@ -288,6 +288,7 @@ pub(crate) fn all_statements() -> Vec<Statement> {
         crate::log::path::ALL,
         crate::log::read::ALL,
         crate::log::head::ALL,
+        crate::log::order::ALL,
         crate::log::purge::ALL,
         crate::log::verify::ALL,
         crate::log::blobs::ALL,

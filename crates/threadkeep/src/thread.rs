@@ -181,7 +181,9 @@ pub struct Thread {
     pub epoch: i64,
     /// Logical time of the last change.
     pub tick: i64,
-    /// Logical time of the last append.
+    /// Its place in the order by update: the tick at which a change last brought it to the top.
+    pub updated: i64,
+    /// Its place in the order by activity: the tick at which an append last brought it to the top.
     pub activity: i64,
     /// When it was created.
     pub created_at: Timestamp,

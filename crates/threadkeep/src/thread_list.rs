@@ -39,14 +39,14 @@ macro_rules! list {
 statements! {
     ACTIVITY_DOWN = list!("CAST(?1 AS BYTEA) IS NULL", "activity", "<", "DESC");
     ACTIVITY_UP = list!("CAST(?1 AS BYTEA) IS NULL", "activity", ">", "ASC");
-    UPDATED_DOWN = list!("CAST(?1 AS BYTEA) IS NULL", "tick", "<", "DESC");
-    UPDATED_UP = list!("CAST(?1 AS BYTEA) IS NULL", "tick", ">", "ASC");
+    UPDATED_DOWN = list!("CAST(?1 AS BYTEA) IS NULL", "updated", "<", "DESC");
+    UPDATED_UP = list!("CAST(?1 AS BYTEA) IS NULL", "updated", ">", "ASC");
     CREATED_DOWN = list!("CAST(?1 AS BYTEA) IS NULL", "created_at", "<", "DESC");
     CREATED_UP = list!("CAST(?1 AS BYTEA) IS NULL", "created_at", ">", "ASC");
     ACTIVITY_DOWN_IN = list!("t.workspace = ?1", "activity", "<", "DESC");
     ACTIVITY_UP_IN = list!("t.workspace = ?1", "activity", ">", "ASC");
-    UPDATED_DOWN_IN = list!("t.workspace = ?1", "tick", "<", "DESC");
-    UPDATED_UP_IN = list!("t.workspace = ?1", "tick", ">", "ASC");
+    UPDATED_DOWN_IN = list!("t.workspace = ?1", "updated", "<", "DESC");
+    UPDATED_UP_IN = list!("t.workspace = ?1", "updated", ">", "ASC");
     CREATED_DOWN_IN = list!("t.workspace = ?1", "created_at", "<", "DESC");
     CREATED_UP_IN = list!("t.workspace = ?1", "created_at", ">", "ASC");
 }
@@ -135,7 +135,7 @@ fn statement(scope: Scope, query: &ListQuery) -> Statement {
 fn sort_value(thread: &Thread, sort: SortKey) -> i64 {
     match sort {
         SortKey::Activity => thread.activity,
-        SortKey::Updated => thread.tick,
+        SortKey::Updated => thread.updated,
         SortKey::Created => thread.created_at.0,
     }
 }

@@ -5,6 +5,7 @@ use crate::db::{Row, Tx, Value, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::id::{Address, ItemId, ItemKey, ThreadId, WorkspaceId};
 use crate::item::Hash;
+use crate::log::order::Top;
 use crate::log::{head, path};
 use crate::thread::{Details, Policy, Shelf, Status, Thread, ThreadPatch};
 use crate::time::Timestamp;
@@ -20,7 +21,7 @@ macro_rules! thread_columns {
           t.trashed_at, t.ended_at, t.pinned, t.ephemeral, t.title, t.preview, t.agent, t.source, t.provider, t.model, t.cwd,
           t.working_path, t.rollout_path, t.git_sha, t.git_branch, t.git_origin, t.cli_version, t.sandbox_policy,
           t.approval_policy, t.memory_mode, t.persona, t.parent, t.end_reason, t.token_usage, t.extra,
-          c.holder, c.machine, c.hostname, c.pid, c.label, c.acquired_at, c.heartbeat_at
+          c.holder, c.machine, c.hostname, c.pid, c.label, c.acquired_at, c.heartbeat_at, t.updated
          FROM threads t JOIN workspaces w ON w.id = t.workspace
          LEFT JOIN branches hb ON hb.key = t.head >> 32
          LEFT JOIN branches fb ON fb.key = t.fork_item >> 32
@@ -38,22 +39,21 @@ statements! {
         AND (CAST(?2 AS BYTEA) IS NULL OR workspace = ?2) ORDER BY id LIMIT ?3";
     LATEST = "SELECT id FROM threads WHERE shelf = 0 AND ended_at IS NULL ORDER BY activity DESC, id DESC LIMIT 1";
     LATEST_IN = "SELECT id FROM threads WHERE workspace = ?1 AND shelf = 0 AND ended_at IS NULL ORDER BY activity DESC, id DESC LIMIT 1";
-    NEXT_TICK = "SELECT 1 + coalesce(max(tick), 0) FROM threads";
-    INSERT_THREAD = "INSERT INTO threads (id, workspace, shelf, status, version, epoch, tick, activity, head, head_hash, head_is_tip,
+    INSERT_THREAD = "INSERT INTO threads (id, workspace, shelf, status, version, epoch, tick, updated, activity, head, head_hash, head_is_tip,
         fork_item, forked_from, items, branches, turns, created_at, updated_at, pinned, ephemeral, policy, title, preview,
         agent, source, provider, model, cwd, working_path, rollout_path, git_sha, git_branch, git_origin, cli_version,
         sandbox_policy, approval_policy, memory_mode, persona, parent, end_reason, token_usage, extra)
-        VALUES (?1, ?2, 0, ?3, 1, ?4, ?5, ?5, ?6, ?7, 0, ?6, ?8, 0, 0, ?9, ?10, ?11, 0, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
+        VALUES (?1, ?2, 0, ?3, 1, ?4, ?5, ?5, ?5, ?6, ?7, 0, ?6, ?8, 0, 0, ?9, ?10, ?11, 0, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
         ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34)";
-    UPDATE_THREAD = "UPDATE threads SET status = ?3, version = version + 1, tick = 1 + (SELECT max(tick) FROM threads), updated_at = ?4,
+    UPDATE_THREAD = "UPDATE threads SET status = ?3, version = version + 1, tick = ?28, updated = ?29, updated_at = ?4,
         pinned = ?5, ephemeral = ?6, title = ?7, preview = ?8, agent = ?9, source = ?10, provider = ?11, model = ?12,
         cwd = ?13, working_path = ?14, rollout_path = ?15, git_sha = ?16, git_branch = ?17, git_origin = ?18,
         cli_version = ?19, sandbox_policy = ?20, approval_policy = ?21, memory_mode = ?22, persona = ?23, parent = ?24,
         end_reason = ?25, token_usage = ?26, extra = ?27 WHERE id = ?1 AND version = ?2";
-    SHELVE = "UPDATE threads SET shelf = ?2, version = version + 1, tick = 1 + (SELECT max(tick) FROM threads), updated_at = ?3,
+    SHELVE = "UPDATE threads SET shelf = ?2, version = version + 1, tick = ?6, updated = ?7, updated_at = ?3,
         archived_at = ?4, trashed_at = ?5 WHERE id = ?1";
     END = "UPDATE threads SET ended_at = ?2, end_reason = ?3, status = ?4, version = version + 1,
-        tick = 1 + (SELECT max(tick) FROM threads), updated_at = ?2 WHERE id = ?1";
+        tick = ?5, updated = ?6, updated_at = ?2 WHERE id = ?1";
     POLICY = "SELECT policy FROM threads WHERE id = ?1";
 }
 
@@ -186,7 +186,7 @@ pub(crate) fn fork(tx: &mut dyn Tx, creation: &Creation, parent: &ThreadId, poin
 
 fn insert(tx: &mut dyn Tx, creation: &Creation, fork: Option<(ItemKey, Hash, Option<i64>)>) -> Result<()> {
     creation.details.check()?;
-    let tick = query_one(tx, NEXT_TICK, &[], |row| row.int(0))?.unwrap_or(1);
+    let tick = Top::read(tx)?.next_tick(0);
     let texts = Texts::of(&creation.details, &creation.policy);
     let hash = fork.as_ref().map(|(_, hash, _)| hash.0.as_slice());
     let turns = fork.and_then(|(_, _, turn)| turn).unwrap_or(0);
@@ -233,6 +233,8 @@ pub(crate) fn update(
         i64::from(changed.ephemeral).into(),
     ];
     texts.push(&changed.details, &mut args);
+    let (tick, updated) = bump(tx, &changed)?;
+    args.extend([Value::from(tick), Value::from(updated)]);
     if tx.execute(UPDATE_THREAD, &args)? == 0 {
         let found = "another one".to_owned();
         return Err(Error::Conflict { what: "version", expected: version.to_string(), found });
@@ -258,12 +260,15 @@ pub(crate) fn shelve(tx: &mut dyn Tx, scope: Scope, thread: &ThreadId, to: Shelf
         Shelf::Active | Shelf::Stub => None,
     };
     let trashed = (to == Shelf::Trashed).then_some(now);
+    let (tick, updated) = bump(tx, &current)?;
     let args = [
         thread.as_str().into(),
         to.to_int().into(),
         now.0.into(),
         archived.map(|time| time.0).into(),
         trashed.map(|time| time.0).into(),
+        tick.into(),
+        updated.into(),
     ];
     tx.execute(SHELVE, &args)?;
     get(tx, scope, thread)
@@ -278,9 +283,19 @@ pub(crate) fn end(
     status: &Status,
     now: Timestamp,
 ) -> Result<Thread> {
-    check_visible(tx, scope, thread)?;
-    tx.execute(END, &[thread.as_str().into(), now.0.into(), reason.into(), status.as_str().into()])?;
+    let current = get(tx, scope, thread)?;
+    let (tick, updated) = bump(tx, &current)?;
+    let args =
+        [thread.as_str().into(), now.0.into(), reason.into(), status.as_str().into(), tick.into(), updated.into()];
+    tx.execute(END, &args)?;
     get(tx, scope, thread)
+}
+
+/// The tick of a change to a thread's metadata, and its place in the order by update from then on.
+fn bump(tx: &mut dyn Tx, thread: &Thread) -> Result<(i64, i64)> {
+    let top = Top::read(tx)?;
+    let tick = top.next_tick(thread.tick);
+    Ok((tick, top.updated(&thread.id, tick, thread.updated)))
 }
 
 /// The persistence policy of a thread.
@@ -371,6 +386,7 @@ fn read_named(row: &Row<'_>, id: ThreadId) -> Result<Thread> {
         epoch: row.int(6)?,
         tick: row.int(7)?,
         activity: row.int(8)?,
+        updated: row.int(53)?,
         head: read_address(row, 9, 11)?,
         head_hash: row.opt_blob(10)?.and_then(Hash::from_slice),
         fork_point: read_address(row, 12, 13)?,

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use threadkeep::blocking::{LiveThread, Store, Workspace};
-use threadkeep::{Address, AppendOptions, Error, ItemQuery, NewItem, NewThread, Role, StoreOptions, ThreadId};
+use threadkeep::{
+    Address, AppendOptions, Error, ItemQuery, ListQuery, NewItem, NewThread, Role, SortKey, StoreOptions, ThreadId,
+};
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -52,6 +54,8 @@ struct Modelled {
     /// The shared item that it was forked at.
     base: Option<usize>,
     purged: bool,
+    /// When it was last written, counted in operations: what lists by activity and by update are in the order of.
+    written: usize,
 }
 
 /// The model beside the store.
@@ -61,12 +65,13 @@ struct World {
     threads: Vec<Modelled>,
     nodes: BTreeMap<usize, Node>,
     next_node: usize,
+    operations: usize,
 }
 
 impl World {
     fn new(store: Store) -> Self {
         let workspace = store.workspace("/model".as_ref()).unwrap();
-        Self { store, workspace, threads: Vec::new(), nodes: BTreeMap::new(), next_node: 0 }
+        Self { store, workspace, threads: Vec::new(), nodes: BTreeMap::new(), next_node: 0, operations: 0 }
     }
 
     fn pick(&self, index: usize) -> Option<usize> {
@@ -120,11 +125,29 @@ impl World {
     }
 
     fn apply(&mut self, op: &Op) {
+        self.operations += 1;
+        let written = match *op {
+            Op::Create | Op::Fork { .. } => None,
+            Op::Append { thread, .. } | Op::Clear { thread } => self.pick(thread),
+            Op::AppendAfter { thread, node } | Op::Rewind { thread, node } => {
+                self.pick(thread).filter(|thread| self.pick_node(*thread, node).is_some())
+            }
+            Op::Reopen { .. } | Op::Purge { .. } => None,
+        };
+        let before = self.threads.len();
+        self.run(op);
+        let created = (self.threads.len() > before).then_some(before);
+        if let Some(thread) = written.or(created) {
+            self.threads[thread].written = self.operations;
+        }
+    }
+
+    fn run(&mut self, op: &Op) {
         match *op {
             Op::Create => {
                 let live = self.workspace.create_now(NewThread::default()).unwrap();
                 let id = live.id().clone();
-                self.threads.push(Modelled { id, live: Some(live), head: None, base: None, purged: false });
+                self.threads.push(Modelled { id, live: Some(live), head: None, base: None, purged: false, written: 0 });
             }
             Op::Append { thread, count } => {
                 let Some(thread) = self.pick(thread) else {
@@ -230,6 +253,13 @@ impl World {
             assert!(verdict.is_valid(), "{verdict:?}");
         }
         assert_eq!(self.store.stats().unwrap().items, self.nodes.len() as i64, "items of the store");
+        let mut expected: Vec<&Modelled> = self.threads.iter().filter(|thread| !thread.purged).collect();
+        expected.sort_by_key(|thread| std::cmp::Reverse(thread.written));
+        let expected: Vec<&ThreadId> = expected.into_iter().map(|thread| &thread.id).collect();
+        for sort in [SortKey::Activity, SortKey::Updated] {
+            let listed = self.store.list(ListQuery { sort, limit: 1_000, ..ListQuery::default() }).unwrap().entries;
+            assert_eq!(listed.iter().map(|thread| &thread.id).collect::<Vec<_>>(), expected, "{sort:?}");
+        }
     }
 
     fn read(&self, id: &ThreadId, newest_first: bool, limit: usize) -> Vec<usize> {

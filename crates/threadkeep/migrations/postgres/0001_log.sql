@@ -50,6 +50,7 @@ CREATE TABLE threads (
   version         BIGINT NOT NULL,
   epoch           BIGINT NOT NULL,
   tick            BIGINT NOT NULL,
+  updated         BIGINT NOT NULL,
   activity        BIGINT NOT NULL,
   head            BIGINT,
   head_hash       BYTEA,
@@ -91,8 +92,8 @@ CREATE TABLE threads (
   extra           TEXT COLLATE "C" NOT NULL,
   CHECK ((head IS NULL) = (head_hash IS NULL))
 );
-CREATE INDEX threads_tick ON threads (tick, id);
-CREATE INDEX threads_workspace_tick ON threads (workspace, tick, id);
+CREATE INDEX threads_updated ON threads (updated, id);
+CREATE INDEX threads_workspace_updated ON threads (workspace, updated, id);
 CREATE INDEX threads_activity ON threads (activity, id);
 CREATE INDEX threads_workspace_activity ON threads (workspace, activity, id);
 CREATE INDEX threads_created ON threads (created_at, id);

@@ -40,6 +40,7 @@ CREATE TABLE threads (
   version         INTEGER NOT NULL,
   epoch           INTEGER NOT NULL,
   tick            INTEGER NOT NULL,
+  updated         INTEGER NOT NULL,
   activity        INTEGER NOT NULL,
   head            INTEGER,
   head_hash       BLOB,
@@ -81,8 +82,8 @@ CREATE TABLE threads (
   extra           TEXT NOT NULL,
   CHECK ((head IS NULL) = (head_hash IS NULL))
 ) STRICT;
-CREATE INDEX threads_tick ON threads (tick, id);
-CREATE INDEX threads_workspace_tick ON threads (workspace, tick, id);
+CREATE INDEX threads_updated ON threads (updated, id);
+CREATE INDEX threads_workspace_updated ON threads (workspace, updated, id);
 CREATE INDEX threads_activity ON threads (activity, id);
 CREATE INDEX threads_workspace_activity ON threads (workspace, activity, id);
 CREATE INDEX threads_created ON threads (created_at, id);

@@ -9,17 +9,20 @@ use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::id::{Address, ItemId, ItemKey, ThreadId, WriterId};
 use crate::item::{Appended, AppendedItem, Expect, Hash, Kind, NewItem, Role};
+use crate::log::order::Top;
 use crate::log::{blobs, path};
 use crate::time::Timestamp;
 
 statements! {
-    // The lock, the fence and the head in one statement. The tick is one more than any thread's, read by index.
-    FENCE = "UPDATE threads SET tick = 1 + (SELECT max(tick) FROM threads), updated_at = ?3
+    // The lock, the fence and the head in one statement. The tick is one more than any thread's.
+    FENCE = "UPDATE threads SET tick = CASE WHEN tick < ?4 THEN ?4 ELSE tick END + 1, updated_at = ?3
         WHERE id = ?1 AND epoch = ?2 AND shelf < 2
-        RETURNING tick, head, head_hash, head_is_tip, items, branches, turns, open_turn";
+        RETURNING tick, head, head_hash, head_is_tip, items, branches, turns, open_turn, updated, activity";
     WHY_REFUSED = "SELECT epoch, shelf FROM threads WHERE id = ?1";
     SET_HEAD = "UPDATE threads SET head = ?2, head_hash = ?3, head_is_tip = ?4, items = ?5, branches = ?6, turns = ?7,
-        open_turn = ?8, activity = ?9 WHERE id = ?1";
+        open_turn = ?8 WHERE id = ?1";
+    // Apart from the head, because it touches four indexes.
+    SET_PLACE = "UPDATE threads SET updated = ?2, activity = ?3 WHERE id = ?1";
     INSERT_ITEM = "INSERT INTO items (key, id, turn, kind, role, format, writer, epoch, tick, created_at, source_id, sources,
         chain, salt, digest, hash, size, encoding, content)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)";
@@ -208,6 +211,9 @@ pub(crate) struct Pen<'a> {
     turn: Option<i64>,
     /// A turn whose row is to be written with its first item; whether it came from an imported file.
     begins_turn: Option<bool>,
+    /// Its places in the orders by update and by activity, and what is on top of them.
+    places: (i64, i64),
+    top: Top,
 }
 
 impl<'a> Pen<'a> {
@@ -219,27 +225,31 @@ impl<'a> Pen<'a> {
         writer: (i64, WriterId),
         now: Timestamp,
     ) -> Result<Self> {
-        let pen = query_one(tx, FENCE, &[thread.as_str().into(), epoch.into(), now.0.into()], |row| {
-            let hash = row.opt_blob(2)?.and_then(Hash::from_slice);
-            Ok(Self {
-                thread,
-                epoch,
-                writer,
-                now,
-                tick: row.int(0)?,
-                head: row.opt_int(1)?.map(ItemKey).zip(hash),
-                head_is_tip: row.int(3)? == 1,
-                branch_id: None,
-                items: row.int(4)?,
-                branches: row.int(5)?,
-                turns: row.int(6)?,
-                open_turn: row.opt_int(7)?,
-                turn: row.opt_int(7)?,
-                begins_turn: None,
-            })
-        })?;
+        let top = Top::read(tx)?;
+        let pen =
+            query_one(tx, FENCE, &[thread.as_str().into(), epoch.into(), now.0.into(), top.tick.into()], |row| {
+                let hash = row.opt_blob(2)?.and_then(Hash::from_slice);
+                Ok(Self {
+                    thread,
+                    epoch,
+                    writer,
+                    now,
+                    tick: row.int(0)?,
+                    head: row.opt_int(1)?.map(ItemKey).zip(hash),
+                    head_is_tip: row.int(3)? == 1,
+                    branch_id: None,
+                    items: row.int(4)?,
+                    branches: row.int(5)?,
+                    turns: row.int(6)?,
+                    open_turn: row.opt_int(7)?,
+                    turn: row.opt_int(7)?,
+                    begins_turn: None,
+                    places: (row.int(8)?, row.int(9)?),
+                    top: Top::default(),
+                })
+            })?;
         match pen {
-            Some(pen) => Ok(pen),
+            Some(pen) => Ok(Self { top, ..pen }),
             None => Err(why_refused(tx, thread, epoch)?),
         }
     }
@@ -417,9 +427,14 @@ impl<'a> Pen<'a> {
             self.branches.into(),
             self.turns.into(),
             self.open_turn.into(),
-            self.tick.into(),
         ];
-        tx.execute(SET_HEAD, &args).map(drop)
+        tx.execute(SET_HEAD, &args)?;
+        let updated = self.top.updated(self.thread, self.tick, self.places.0);
+        let activity = self.top.activity(self.thread, self.tick, self.places.1);
+        if (updated, activity) != self.places {
+            tx.execute(SET_PLACE, &[self.thread.as_str().into(), updated.into(), activity.into()])?;
+        }
+        Ok(())
     }
 
     pub(crate) fn head(&self) -> Option<ItemKey> {

@@ -100,9 +100,9 @@ fn key(branch: i64, depth: i64) -> i64 {
 
 fn thread(id: &str, workspace: &str, fork_item: &str) -> String {
     format!(
-        "INSERT INTO threads (id, workspace, shelf, status, version, epoch, tick, activity, head_is_tip, fork_item, items,
+        "INSERT INTO threads (id, workspace, shelf, status, version, epoch, tick, updated, activity, head_is_tip, fork_item, items,
           branches, turns, created_at, updated_at, pinned, ephemeral, policy, extra)
-         VALUES ('{id}', {workspace}, 0, 'idle', 1, 0, 1, 1, 0, {fork_item}, 0, 0, 0, 0, 0, 0, 0, 'all', '')"
+         VALUES ('{id}', {workspace}, 0, 'idle', 1, 0, 1, 1, 1, 0, {fork_item}, 0, 0, 0, 0, 0, 0, 0, 'all', '')"
     )
 }
 

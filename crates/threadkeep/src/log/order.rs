@@ -1,0 +1,48 @@
+//! The order between threads: a logical tick, and places in the orders by update and by activity.
+//!
+//! Every change of a thread gets a tick, one more than the greatest of any thread. A thread's place in an order is the tick at
+//! which it came to the top of it; while it is on top, further changes leave its place alone, so that a thread that is
+//! written alone moves no index. The thread on top of the order by update has the greatest tick.
+
+use crate::db::{Tx, query_one, statements};
+use crate::error::Result;
+use crate::id::ThreadId;
+
+statements! {
+    TOP = "SELECT t.tick, t.id, (SELECT a.id FROM threads a ORDER BY a.activity DESC, a.id DESC LIMIT 1)
+        FROM threads t ORDER BY t.updated DESC, t.id DESC LIMIT 1";
+}
+
+/// What is on top of the orders.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Top {
+    /// The greatest tick; 0 in an empty store.
+    pub(crate) tick: i64,
+    updated: String,
+    active: String,
+}
+
+impl Top {
+    /// Reads the tops, by index.
+    pub(crate) fn read(tx: &mut dyn Tx) -> Result<Self> {
+        let top = query_one(tx, TOP, &[], |row| {
+            Ok(Self { tick: row.int(0)?, updated: row.text(1)?.to_owned(), active: row.text(2)?.to_owned() })
+        })?;
+        Ok(top.unwrap_or_default())
+    }
+
+    /// The tick of a change to a thread whose last one was `own`.
+    pub(crate) fn next_tick(&self, own: i64) -> i64 {
+        self.tick.max(own) + 1
+    }
+
+    /// The place by update of a thread that changes at `tick`.
+    pub(crate) fn updated(&self, thread: &ThreadId, tick: i64, current: i64) -> i64 {
+        if self.updated == thread.as_str() { current } else { tick }
+    }
+
+    /// The place by activity of a thread that is written at `tick`.
+    pub(crate) fn activity(&self, thread: &ThreadId, tick: i64, current: i64) -> i64 {
+        if self.active == thread.as_str() { current } else { tick }
+    }
+}
