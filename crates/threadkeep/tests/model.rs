@@ -189,6 +189,7 @@ impl World {
                     head: Some(node),
                     base: Some(node),
                     purged: false,
+                    written: 0,
                 });
             }
             Op::Clear { thread } => {
