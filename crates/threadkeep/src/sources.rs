@@ -44,9 +44,9 @@ pub struct SourceFile {
     pub path: String,
     /// The thread; `None` when that was purged since.
     pub thread: Option<ThreadId>,
-    /// Its size when it was read.
+    /// Its size just before it was read; negative until it was read to its end.
     pub size: i64,
-    /// Its modification time when it was read, in nanoseconds since the epoch.
+    /// Its modification time just before it was read, in nanoseconds since the epoch.
     pub mtime: i64,
     /// How many bytes of it are in the store.
     pub consumed: i64,
@@ -130,6 +130,10 @@ pub enum ImportPart {
 pub struct ImportBatch {
     /// The file after this step.
     pub source: SourceFile,
+    /// What the store said of the file when this step was planned: how many bytes were in it, and their hash. `None` when
+    /// the file was not known. A step that was planned on anything else than what is stored is refused, because it would
+    /// move the map of the file back.
+    pub expected: Option<(i64, Hash)>,
     /// Whether the file is mapped anew because its beginning has changed.
     pub replace: bool,
     /// The parts that this step adds, in file order.
@@ -194,6 +198,11 @@ pub(crate) fn stored(tx: &mut dyn Tx, ids: &[ItemId]) -> Result<Vec<ItemId>> {
 pub(crate) fn write(tx: &mut dyn Tx, batch: &ImportBatch, now: Timestamp) -> Result<()> {
     let source = &batch.source;
     check_text("path", &source.path, MAX_PATH_BYTES)?;
+    let found = find(tx, &source.path)?.map(|stored| (stored.consumed, stored.prefix));
+    if found != batch.expected {
+        let (expected, found) = (show_progress(batch.expected), show_progress(found));
+        return Err(Error::Conflict { what: "source", expected, found });
+    }
     if batch.replace {
         tx.execute(CLEAR_SEGMENTS, &[source.path.as_str().into()])?;
     }
@@ -236,6 +245,10 @@ pub(crate) fn write(tx: &mut dyn Tx, batch: &ImportBatch, now: Timestamp) -> Res
         tx.execute(WRITE_SEGMENT, &args)?;
     }
     Ok(())
+}
+
+fn show_progress(progress: Option<(i64, Hash)>) -> String {
+    progress.map_or_else(|| "an unknown file".to_owned(), |(consumed, prefix)| format!("{consumed} bytes, {prefix}"))
 }
 
 /// A part of an imported file, given back.

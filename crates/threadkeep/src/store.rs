@@ -147,6 +147,7 @@ impl Deref for Workspace {
 /// What all handles of a store share.
 #[derive(Debug)]
 pub(crate) struct Inner {
+    /// First, so that it is dropped first: everything is written before the holder's file goes.
     pub(crate) db: Db,
     pub(crate) host: Arc<dyn Host>,
     holder: Holder,
@@ -157,12 +158,6 @@ pub(crate) struct Inner {
     read_only: bool,
     notices: Vec<String>,
     last_heartbeat: Mutex<Timestamp>,
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.liveness.withdraw(&self.holder.id);
-    }
 }
 
 impl Store {
@@ -433,31 +428,29 @@ impl Threads {
         self.shelve(thread, Shelf::Active).await
     }
 
-    /// Removes a thread that is in the trash for good. What other threads share stays, and so does their reading.
+    /// Removes a thread that is in the trash for good. What other threads share stays, and so does their reading. Once begun it
+    /// can't be undone; when it is cut short, the next purge of any thread finishes it.
     ///
     /// # Errors
     /// [`Error::Conflict`] when the thread is not in the trash, [`Error::ClaimHeld`] while a live writer holds it.
     pub async fn purge(&self, thread: &ThreadId) -> Result<Purged> {
-        let shelf = self.get(thread).await?.shelf;
-        if shelf != Shelf::Trashed {
-            let found = format!("{shelf:?}").to_lowercase();
-            return Err(Error::Conflict { what: "shelf", expected: "a thread in the trash".to_owned(), found });
-        }
         self.refuse_live(thread).await?;
+        let found = self.get(thread).await?;
+        let (id, now, dead) = (thread.clone(), self.inner.host.now(), found.holder.map(|holder| holder.id));
+        let begin = move |tx: &mut dyn Tx| purge::begin(tx, &id, dead.as_deref(), now);
+        self.inner.db.write(Sync::Synced, begin).await?;
         let mut purged = Purged::default();
-        let mut targets = vec![thread.clone()];
-        while let Some(target) = targets.pop() {
-            let id = target.clone();
-            let behind = self.inner.db.read(move |tx| purge::stubs_behind(tx, &id)).await?;
-            let (items, shared) = self.purge_one(&target).await?;
-            purged.items += items;
-            if target == *thread {
-                purged.shared = shared;
-                purged.stub = shared > 0;
+        loop {
+            match self.inner.db.write(Sync::Synced, purge::step).await? {
+                Step::More { items } => purged.items += items,
+                Step::Done { thread: done, shared } if done == *thread => {
+                    purged.shared = shared;
+                    purged.stub = shared > 0;
+                }
+                Step::Done { .. } => {}
+                Step::Nothing => return Ok(purged),
             }
-            targets.extend(behind);
         }
-        Ok(purged)
     }
 
     /// Marks a thread as ended, with a reason; it is no longer the latest one.
@@ -530,7 +523,12 @@ impl Threads {
         self.read(thread, move |tx, id| {
             let key = path::key_by_id(tx, item)?.ok_or_else(|| Error::not_found("item", item))?;
             let address = path::address_of(tx, key)?;
-            head::resolve(tx, id, address).map(|_| address)
+            // Another thread's item reads the same as an absent one.
+            let reached = head::resolve(tx, id, address).map(|_| address);
+            reached.map_err(|error| match error {
+                Error::NotFound { .. } => Error::not_found("item", item),
+                other => other,
+            })
         })
         .await
     }
@@ -613,7 +611,68 @@ impl Threads {
     /// # Errors
     /// Only when reading fails; what does not verify is in the verdict.
     pub async fn verify(&self, thread: &ThreadId) -> Result<Verdict> {
-        let mut progress = self.read(thread, verify::start).await?;
+        let progress = self.read(thread, verify::start).await?;
+        self.verify_on(progress).await
+    }
+
+    /// Verifies every thread, archived ones, the trash and (for the whole store) what is left of purged ones included, and
+    /// tells each verdict as it comes. A thread that is purged meanwhile is left out.
+    ///
+    /// # Errors
+    /// As [`Threads::verify`].
+    pub async fn verify_all(&self, mut each: impl FnMut(&Verdict) + Send) -> Result<VerifyReport> {
+        let mut report = VerifyReport::default();
+        let mut add = |verdict: Result<Verdict>| match verdict {
+            Ok(verdict) => {
+                each(&verdict);
+                report.add(verdict);
+                Ok(())
+            }
+            Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error),
+        };
+        for shelves in [Shelves::Both, Shelves::Trash] {
+            let mut query =
+                ListQuery { sort: SortKey::Created, ascending: true, shelves, limit: 500, ..ListQuery::default() };
+            loop {
+                let page = self.list(query.clone()).await?;
+                for thread in &page.entries {
+                    add(self.verify(&thread.id).await)?;
+                }
+                match page.next_cursor {
+                    None => break,
+                    cursor => query.cursor = cursor,
+                }
+            }
+        }
+        let mut after = String::new();
+        let mut stubs = self.stubs(&after).await?;
+        while let Some(last) = stubs.last() {
+            after = last.to_string();
+            for stub in stubs {
+                let progress = self.inner.db.read(move |tx| verify::start(tx, &stub)).await;
+                add(match progress {
+                    Ok(progress) => self.verify_on(progress).await,
+                    Err(error) => Err(error),
+                })?;
+            }
+            stubs = self.stubs(&after).await?;
+        }
+        Ok(report)
+    }
+
+    /// A page of what is left of purged threads, for who may see the whole store.
+    async fn stubs(&self, after: &str) -> Result<Vec<ThreadId>> {
+        match self.scope {
+            Scope::Workspace(_) => Ok(Vec::new()),
+            Scope::All => {
+                let after = after.to_owned();
+                self.inner.db.read(move |tx| verify::stubs(tx, &after, 500)).await
+            }
+        }
+    }
+
+    async fn verify_on(&self, mut progress: verify::Progress) -> Result<Verdict> {
         loop {
             let step = move |tx: &mut dyn Tx| {
                 let verdict = verify::step(tx, &mut progress)?;
@@ -625,31 +684,6 @@ impl Threads {
             }
             progress = next;
         }
-    }
-
-    /// Verifies every thread, archived ones and the trash included, and tells each verdict as it comes.
-    ///
-    /// # Errors
-    /// As [`Threads::verify`].
-    pub async fn verify_all(&self, mut each: impl FnMut(&Verdict) + Send) -> Result<VerifyReport> {
-        let mut report = VerifyReport::default();
-        for shelves in [Shelves::Both, Shelves::Trash] {
-            let mut query =
-                ListQuery { sort: SortKey::Created, ascending: true, shelves, limit: 500, ..ListQuery::default() };
-            loop {
-                let page = self.list(query.clone()).await?;
-                for thread in &page.entries {
-                    let verdict = self.verify(&thread.id).await?;
-                    each(&verdict);
-                    report.add(verdict);
-                }
-                match page.next_cursor {
-                    None => break,
-                    cursor => query.cursor = cursor,
-                }
-            }
-        }
-        Ok(report)
     }
 
     /// Reads one snapshot of a thread that this handle sees.
@@ -678,18 +712,6 @@ impl Threads {
         match found.holder {
             Some(holder) if found.live => Err(Error::ClaimHeld { thread: thread.clone(), holder: Box::new(holder) }),
             _ => Ok(()),
-        }
-    }
-
-    async fn purge_one(&self, thread: &ThreadId) -> Result<(u64, u64)> {
-        let now = self.inner.host.now();
-        let mut items = 0;
-        loop {
-            let id = thread.clone();
-            match self.inner.db.write(Sync::Synced, move |tx| purge::step(tx, &id, now)).await? {
-                Step::More { items: gone } => items += gone,
-                Step::Done { shared } => return Ok((items, shared)),
-            }
         }
     }
 }

@@ -54,6 +54,7 @@ statements! {
         archived_at = ?4, trashed_at = ?5 WHERE id = ?1";
     END = "UPDATE threads SET ended_at = ?2, end_reason = ?3, status = ?4, version = version + 1,
         tick = ?5, updated = ?6, updated_at = ?2 WHERE id = ?1";
+    FIRST_EPOCH = "SELECT coalesce(max(value), 0) FROM counters WHERE name = 'purged-epoch'";
     POLICY = "SELECT policy FROM threads WHERE id = ?1";
 }
 
@@ -172,8 +173,8 @@ pub(crate) struct Creation {
     pub(crate) now: Timestamp,
 }
 
-/// Writes the row of a new thread.
-pub(crate) fn create(tx: &mut dyn Tx, creation: &Creation) -> Result<()> {
+/// Writes the row of a new thread; gives its epoch. No epoch is used twice for an id, though its thread was purged.
+pub(crate) fn create(tx: &mut dyn Tx, creation: &Creation) -> Result<i64> {
     insert(tx, creation, None)
 }
 
@@ -181,11 +182,12 @@ pub(crate) fn create(tx: &mut dyn Tx, creation: &Creation) -> Result<()> {
 pub(crate) fn fork(tx: &mut dyn Tx, creation: &Creation, parent: &ThreadId, point: Address) -> Result<()> {
     let key = head::resolve(tx, parent, point)?;
     let (hash, turn) = path::link_at(tx, key)?.ok_or_else(|| Error::not_found("item", point))?;
-    insert(tx, creation, Some((key, hash, turn)))
+    insert(tx, creation, Some((key, hash, turn))).map(drop)
 }
 
-fn insert(tx: &mut dyn Tx, creation: &Creation, fork: Option<(ItemKey, Hash, Option<i64>)>) -> Result<()> {
+fn insert(tx: &mut dyn Tx, creation: &Creation, fork: Option<(ItemKey, Hash, Option<i64>)>) -> Result<i64> {
     creation.details.check()?;
+    let epoch = query_one(tx, FIRST_EPOCH, &[], |row| row.int(0))?.unwrap_or(0);
     let tick = Top::read(tx)?.next_tick(0);
     let texts = Texts::of(&creation.details, &creation.policy);
     let hash = fork.as_ref().map(|(_, hash, _)| hash.0.as_slice());
@@ -194,7 +196,7 @@ fn insert(tx: &mut dyn Tx, creation: &Creation, fork: Option<(ItemKey, Hash, Opt
         creation.id.as_str().into(),
         Value::Blob(creation.workspace.as_bytes()),
         creation.status.as_str().into(),
-        0.into(),
+        epoch.into(),
         tick.into(),
         fork.map(|(key, _, _)| key.0).into(),
         hash.into(),
@@ -206,7 +208,7 @@ fn insert(tx: &mut dyn Tx, creation: &Creation, fork: Option<(ItemKey, Hash, Opt
         texts.policy.as_str().into(),
     ];
     texts.push(&creation.details, &mut args);
-    tx.execute(INSERT_THREAD, &args).map(drop).map_err(|error| match error {
+    tx.execute(INSERT_THREAD, &args).map(|_| epoch).map_err(|error| match error {
         Error::AlreadyExists { .. } => Error::AlreadyExists { what: "thread", id: creation.id.to_string() },
         other => other,
     })

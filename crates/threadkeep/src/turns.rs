@@ -54,8 +54,15 @@ pub(crate) fn close_imported(
 }
 
 /// Marks a turn that was never ended, when the next one begins.
-pub(crate) fn interrupt(tx: &mut dyn Tx, thread: &ThreadId, ordinal: i64, last: ItemKey, at: Timestamp) -> Result<()> {
-    tx.execute(INTERRUPT, &[thread.as_str().into(), ordinal.into(), last.0.into(), at.0.into()]).map(drop)
+pub(crate) fn interrupt(
+    tx: &mut dyn Tx,
+    thread: &ThreadId,
+    ordinal: i64,
+    last: Option<ItemKey>,
+    at: Timestamp,
+) -> Result<()> {
+    tx.execute(INTERRUPT, &[thread.as_str().into(), ordinal.into(), last.map(|last| last.0).into(), at.0.into()])
+        .map(drop)
 }
 
 /// Ends the open turn.

@@ -362,7 +362,8 @@ fn import_sample(store: &Store) {
         skipped: 1,
         state: b"state".to_vec(),
     };
-    let batch = ImportBatch { source, replace: false, segments, head: None, patch: None, updated_at: None };
+    let batch =
+        ImportBatch { source, expected: None, replace: false, segments, head: None, patch: None, updated_at: None };
     live.import(batch, Durability::Synced).unwrap();
     live.shutdown().unwrap();
 }

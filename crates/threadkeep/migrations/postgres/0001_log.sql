@@ -102,6 +102,8 @@ CREATE INDEX threads_workspace_created ON threads (workspace, created_at, id);
 CREATE INDEX threads_title ON threads USING hash (title) WHERE title IS NOT NULL;
 CREATE INDEX threads_parent ON threads (parent) WHERE parent IS NOT NULL;
 CREATE INDEX threads_forked_from ON threads (forked_from) WHERE forked_from IS NOT NULL;
+CREATE INDEX threads_purging ON threads (id) WHERE shelf = 3 AND status = 'purging';
+CREATE INDEX threads_stubs ON threads (id) WHERE shelf = 3;
 CREATE INDEX threads_fork_item ON threads (fork_item) WHERE fork_item IS NOT NULL;
 
 CREATE TABLE branches (

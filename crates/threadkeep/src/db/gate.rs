@@ -17,32 +17,27 @@ pub(crate) struct Gate {
     path: PathBuf,
     file: File,
     bound: Duration,
-    /// A lock that was still being waited for when the bound ended.
-    waiting: Option<mpsc::Receiver<std::io::Result<()>>>,
 }
 
 impl Gate {
     pub(crate) fn new(path: &Path, file: File, bound: Duration) -> Self {
-        Self { path: path.to_owned(), file, bound, waiting: None }
+        Self { path: path.to_owned(), file, bound }
     }
 
     /// Waits for the right to write.
     pub(crate) fn enter(&mut self) -> Result<()> {
-        if self.waiting.is_none() {
-            match self.file.try_lock() {
-                Ok(()) => return Ok(()),
-                Err(std::fs::TryLockError::WouldBlock) => self.waiting = Some(self.wait_in_line()?),
-                Err(std::fs::TryLockError::Error(error)) => return self.without_lock(&error),
-            }
+        match self.file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(std::fs::TryLockError::WouldBlock) => {}
+            Err(std::fs::TryLockError::Error(error)) => return self.without_lock(&error),
         }
-        let Some(waiting) = &self.waiting else {
-            return Ok(());
-        };
-        match waiting.recv_timeout(self.bound) {
-            Ok(outcome) => {
-                self.waiting = None;
-                outcome.or_else(|error| self.without_lock(&error))
+        match self.wait_in_line()?.recv_timeout(self.bound) {
+            Ok(Ok(file)) => {
+                self.file = file;
+                Ok(())
             }
+            Ok(Err(error)) => self.without_lock(&error),
+            // Nobody takes the lock any more: the thread drops it as soon as it gets it.
             Err(_) => Err(Error::Busy { detail: format!("another process has been writing for {:?}", self.bound) }),
         }
     }
@@ -55,16 +50,12 @@ impl Gate {
     }
 
     /// Waits on a thread of its own, because the system's wait has no bound.
-    fn wait_in_line(&self) -> Result<mpsc::Receiver<std::io::Result<()>>> {
-        let file = self.file.try_clone().map_err(|error| Error::io("clone", &self.path, &error))?;
-        let (tell, waiting) = mpsc::channel();
-        let wait = move || {
-            let outcome = file.lock();
-            if let Err(mpsc::SendError(Ok(()))) = tell.send(outcome) {
-                // The store was closed meanwhile; the lock must not outlive it.
-                drop(file.unlock());
-            }
-        };
+    fn wait_in_line(&self) -> Result<mpsc::Receiver<std::io::Result<File>>> {
+        // A description of its own: giving it up must not unlock what the store holds by then.
+        let file = crate::db::sqlite::open_private(&self.path)?;
+        // Without a buffer: the lock is either taken over or dropped.
+        let (tell, waiting) = mpsc::sync_channel(0);
+        let wait = move || drop(tell.send(file.lock().map(|()| file)));
         let spawned = std::thread::Builder::new().name("threadkeep-gate".to_owned()).spawn(wait);
         spawned.map_err(|error| Error::io("start a thread for", &self.path, &error))?;
         Ok(waiting)

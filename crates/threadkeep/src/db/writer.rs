@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -170,7 +171,8 @@ impl Writer {
         if let Some(gate) = &self.gate {
             gate.leave();
         }
-        if let Err(Error::Io { .. } | Error::Corrupt { .. }) = committed {
+        let unsure = |outcome: &Result<()>| matches!(outcome, Err(Error::Io { .. }));
+        if unsure(&committed) || answers.iter().any(|(_, outcome)| unsure(outcome)) {
             self.connection = None;
         }
         // After the gate: whoever is answered may stop this process, and must not stop the others with it.
@@ -233,7 +235,7 @@ fn run_in_savepoints(connection: &Connection, group: &mut Group, answers: &mut A
     let mut done = Group::new();
     while let Some(mut request) = group.pop_front() {
         let outcome = match alone {
-            true => request.run(&mut SqliteTx { connection }),
+            true => run_request(connection, &mut *request),
             false => run_in_savepoint(connection, &mut *request),
         };
         let Err(error) = outcome else {
@@ -255,14 +257,26 @@ fn run_in_savepoints(connection: &Connection, group: &mut Group, answers: &mut A
 
 fn run_in_savepoint(connection: &Connection, request: &mut dyn WriteRequest) -> Result<()> {
     execute(connection, "SAVEPOINT request")?;
-    let outcome = request.run(&mut SqliteTx { connection });
-    if outcome.is_err() && !connection.is_autocommit() {
-        execute(connection, "ROLLBACK TO request")?;
+    let outcome = run_request(connection, request);
+    if connection.is_autocommit() {
+        return outcome;
     }
-    if !connection.is_autocommit() {
-        execute(connection, "RELEASE request")?;
+    let undone = match &outcome {
+        Ok(()) => Ok(()),
+        Err(_) => execute(connection, "ROLLBACK TO request"),
+    };
+    if let Err(error) = undone.and_then(|()| execute(connection, "RELEASE request")) {
+        // What it wrote can't be told apart any more: the whole transaction goes, and the others run again.
+        drop(execute(connection, "ROLLBACK"));
+        return outcome.and(Err(error));
     }
     outcome
+}
+
+/// Runs a request; one that panics is refused and takes nobody with it.
+fn run_request(connection: &Connection, request: &mut dyn WriteRequest) -> Result<()> {
+    let run = AssertUnwindSafe(|| request.run(&mut SqliteTx { connection }));
+    std::panic::catch_unwind(run).unwrap_or_else(|_| Err(Error::Backend { detail: "a request panicked".to_owned() }))
 }
 
 fn execute(connection: &Connection, sql: &str) -> Result<()> {
@@ -343,9 +357,14 @@ fn serve_reads(location: &Location, queue: &Mutex<mpsc::Receiver<ReadRequest>>, 
                 .map_err(|error| tracing::error!(%error, "a reader can't open the store"))
                 .ok();
         }
-        match &connection {
+        let read = AssertUnwindSafe(|| match &connection {
             Some(connection) => read_snapshot(connection, request),
             None => request(&mut Unreadable),
+        });
+        if std::panic::catch_unwind(read).is_err() {
+            // Its caller is told by the answer that never comes; the others must not wait for a thread that is gone.
+            tracing::error!("a read panicked");
+            connection = None;
         }
         load.fetch_sub(1, Ordering::SeqCst);
     }

@@ -318,8 +318,9 @@ impl<'a> Pen<'a> {
     fn turn_for(&mut self, tx: &mut dyn Tx, item: &Prepared, rule: TurnRule, first: bool) -> Result<()> {
         match rule {
             TurnRule::Begin if first => {
-                if let (Some(open), Some((key, _))) = (self.open_turn, self.head) {
-                    crate::turns::interrupt(tx, self.thread, open, key, self.now)?;
+                if let Some(open) = self.open_turn {
+                    let last = self.head.map(|(key, _)| key);
+                    crate::turns::interrupt(tx, self.thread, open, last, self.now)?;
                 }
                 self.turns += 1;
                 self.open_turn = Some(self.turns);

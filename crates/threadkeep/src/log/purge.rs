@@ -2,10 +2,15 @@
 //!
 //! Another thread reaches a branch through the item that it was forked at, or through one of its branches that
 //! continues there. A thread whose branches are all unreached is deleted; else it stays as a stub without metadata.
+//!
+//! The first step makes the thread a stub that is marked as being purged: from then on nobody can see, restore or resume it.
+//! The items go in further steps, each a short transaction. A purge that is cut short leaves the mark, and the next one
+//! finishes it.
 
-use crate::db::{Tx, query_all, query_one, statements};
-use crate::error::Result;
+use crate::db::{Tx, Value, query_all, query_one, statements};
+use crate::error::{Error, Result};
 use crate::id::{ItemKey, ThreadId};
+use crate::item::Hash;
 use crate::log::{blobs, path};
 use crate::time::Timestamp;
 
@@ -13,33 +18,38 @@ use crate::time::Timestamp;
 const CHUNK: usize = 500;
 
 statements! {
-    BRANCHES_DOWN = "SELECT key, base, tip FROM branches WHERE thread = ?1 ORDER BY key DESC";
-    REACHED_BY_FORK = "SELECT max(fork_item) FROM threads WHERE fork_item BETWEEN ?1 AND ?2 AND shelf < 3 AND id <> ?3";
+    CANDIDATE = "SELECT t.shelf, c.holder, t.head, t.head_hash, t.head_is_tip FROM threads t
+        LEFT JOIN claims c ON c.thread = t.id WHERE t.id = ?1";
+    RECORD_TIP = "UPDATE branches SET tip = ?2, tip_hash = ?3 WHERE key = ?1";
+    STRIP = "UPDATE threads SET shelf = 3, status = 'purging', epoch = epoch + 1, head = NULL, head_hash = NULL, head_is_tip = 0,
+        fork_item = NULL, policy = '\"all\"', title = NULL, preview = NULL,
+        agent = NULL, source = NULL, provider = NULL, model = NULL, cwd = NULL, working_path = NULL, rollout_path = NULL,
+        git_sha = NULL, git_branch = NULL, git_origin = NULL, cli_version = NULL, sandbox_policy = NULL,
+        approval_policy = NULL, memory_mode = NULL, persona = NULL, parent = NULL, forked_from = NULL, end_reason = NULL,
+        token_usage = NULL, extra = '{}', open_turn = NULL, version = version + 1, updated_at = ?2 WHERE id = ?1";
+    MARK_STUBS_BEHIND = "UPDATE threads SET status = 'purging' WHERE shelf = 3 AND id <> ?1 AND id IN (
+        SELECT behind.thread FROM branches behind WHERE behind.key = (SELECT fork_item >> 32 FROM threads WHERE id = ?1)
+          OR behind.key IN (SELECT parent >> 32 FROM branches WHERE thread = ?1 AND parent IS NOT NULL))";
+    DROP_LABELS = "UPDATE branches SET label = NULL WHERE thread = ?1";
+    DELETE_CLAIM = "DELETE FROM claims WHERE thread = ?1";
+    DELETE_TURNS = "DELETE FROM turns WHERE thread = ?1";
+    DROP_SEGMENTS = "DELETE FROM segments WHERE source IN (SELECT key FROM sources WHERE thread = ?1)";
+    DETACH_SOURCES = "UPDATE sources SET thread = NULL WHERE thread = ?1";
+    NEXT_MARKED = "SELECT id FROM threads WHERE shelf = 3 AND status = 'purging' ORDER BY id LIMIT 1";
+    BRANCHES_DOWN = "SELECT key, base FROM branches WHERE thread = ?1 ORDER BY key DESC";
+    REACHED_BY_FORK = "SELECT max(fork_item) FROM threads WHERE fork_item BETWEEN ?1 AND ?2";
     REACHED_BY_BRANCH = "SELECT max(parent) FROM branches WHERE parent BETWEEN ?1 AND ?2";
     LAST_ITEMS = "SELECT key FROM items WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT ?3";
     DELETE_ITEM = "DELETE FROM items WHERE key = ?1";
     KEEP_NUMBER = "INSERT INTO counters (name, value) VALUES ('purged-branch', ?1) ON CONFLICT (name)
         DO UPDATE SET value = CASE WHEN counters.value < excluded.value THEN excluded.value ELSE counters.value END";
     DELETE_BRANCH = "DELETE FROM branches WHERE key = ?1";
-    SHORTEN_BRANCH = "UPDATE branches SET tip = ?2, tip_hash = ?3, label = NULL WHERE key = ?1";
-    DROP_HEAD = "UPDATE threads SET head = NULL, head_hash = NULL, head_is_tip = 0, epoch = epoch + 1 WHERE id = ?1 AND head IS NOT NULL";
-    COUNT_ITEM = "UPDATE threads SET items = items - ?2, branches = branches - ?3 WHERE id = ?1";
+    COUNT_OFF = "UPDATE threads SET items = items - ?2, branches = branches - ?3 WHERE id = ?1";
     REMAINING = "SELECT count(*) FROM branches WHERE thread = ?1";
-    STUBS_BEHIND = "SELECT s.id FROM threads s JOIN branches behind ON behind.thread = s.id
-        WHERE s.shelf = 3 AND s.id <> ?1 AND (behind.key = (SELECT fork_item >> 32 FROM threads WHERE id = ?1)
-          OR behind.key IN (SELECT parent >> 32 FROM branches WHERE thread = ?1 AND parent IS NOT NULL))
-        GROUP BY s.id ORDER BY s.id";
-    STRIP = "UPDATE threads SET shelf = 3, status = 'completed', fork_item = NULL, policy = '\"all\"', title = NULL, preview = NULL,
-        agent = NULL, source = NULL, provider = NULL, model = NULL, cwd = NULL, working_path = NULL, rollout_path = NULL,
-        git_sha = NULL, git_branch = NULL, git_origin = NULL, cli_version = NULL, sandbox_policy = NULL,
-        approval_policy = NULL, memory_mode = NULL, persona = NULL, parent = NULL, forked_from = NULL, end_reason = NULL,
-        token_usage = NULL, extra = '{}', open_turn = NULL, version = version + 1, updated_at = ?2 WHERE id = ?1";
-    FORGET_FORK = "UPDATE threads SET fork_item = NULL WHERE id = ?1";
-    DELETE_TURNS = "DELETE FROM turns WHERE thread = ?1";
-    DELETE_CLAIM = "DELETE FROM claims WHERE thread = ?1";
-    DROP_SEGMENTS = "DELETE FROM segments WHERE source IN (SELECT key FROM sources WHERE thread = ?1)";
-    DETACH_SOURCES = "UPDATE sources SET thread = NULL WHERE thread = ?1";
+    KEEP_EPOCH = "INSERT INTO counters (name, value) SELECT 'purged-epoch', epoch FROM threads WHERE id = ?1 ON CONFLICT (name)
+        DO UPDATE SET value = CASE WHEN counters.value < excluded.value THEN excluded.value ELSE counters.value END";
     DELETE_THREAD = "DELETE FROM threads WHERE id = ?1";
+    UNMARK = "UPDATE threads SET status = 'completed' WHERE id = ?1";
 }
 
 /// What a purge took and left.
@@ -54,95 +64,124 @@ pub struct Purged {
 }
 
 /// What a step of a purge did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     /// There is more to do.
     More {
         /// Items that went in this step.
         items: u64,
     },
-    /// The thread is purged.
+    /// This thread is purged.
     Done {
-        /// Items that stay.
+        /// The thread.
+        thread: ThreadId,
+        /// Items of it that stay.
         shared: u64,
     },
+    /// No thread is marked any more.
+    Nothing,
 }
 
-/// Takes the next chunk. The caller has checked that the thread is in the trash (or is a stub) and not held.
-pub(crate) fn step(tx: &mut dyn Tx, thread: &ThreadId, now: Timestamp) -> Result<Step> {
-    tx.execute(DROP_HEAD, &[thread.as_str().into()])?;
-    tx.execute(DELETE_CLAIM, &[thread.as_str().into()])?;
-    let branches = query_all(tx, BRANCHES_DOWN, &[thread.as_str().into()], |row| {
-        Ok((row.int(0)?, path::depth(row, 1)?, path::depth(row, 2)?))
+/// Makes a thread that is in the trash a stub that is marked as being purged.
+///
+/// `dead_holder` is the holder of its claim that was found to be dead; any other one is refused.
+pub(crate) fn begin(tx: &mut dyn Tx, thread: &ThreadId, dead_holder: Option<&str>, now: Timestamp) -> Result<()> {
+    let id = thread.as_str().into();
+    let found = query_one(tx, CANDIDATE, &[id], |row| {
+        let hash = row.opt_blob(3)?.and_then(Hash::from_slice);
+        let tip = row.opt_int(2)?.map(ItemKey).zip(hash);
+        Ok((
+            row.int(0)?,
+            row.opt_text(1)?.map(str::to_owned),
+            tip.filter(|_| row.int(4).is_ok_and(|is_tip| is_tip == 1)),
+        ))
     })?;
+    let (shelf, holder, tip) = found.ok_or_else(|| Error::not_found("thread", thread))?;
+    if shelf != 2 {
+        let found = "it is not there".to_owned();
+        return Err(Error::Conflict { what: "shelf", expected: "a thread in the trash".to_owned(), found });
+    }
+    if holder.as_deref() != dead_holder {
+        let found = "somebody claimed it just now".to_owned();
+        return Err(Error::Conflict { what: "claim", expected: "a thread that nobody writes".to_owned(), found });
+    }
+    if let Some((tip, hash)) = tip {
+        // The tip was known from the head alone until now.
+        let args = [tip.branch().into(), i64::from(tip.depth()).into(), Value::Blob(&hash.0)];
+        tx.execute(RECORD_TIP, &args)?;
+    }
+    // Before the fork point goes: those who are behind it may be reached by nobody once this thread is gone.
+    tx.execute(MARK_STUBS_BEHIND, &[id])?;
+    tx.execute(DELETE_CLAIM, &[id])?;
+    tx.execute(DROP_LABELS, &[id])?;
+    tx.execute(DELETE_TURNS, &[id])?;
+    tx.execute(DROP_SEGMENTS, &[id])?;
+    tx.execute(DETACH_SOURCES, &[id])?;
+    tx.execute(STRIP, &[id, now.0.into()]).map(drop)
+}
+
+/// Takes the next chunk of any thread that is marked.
+pub(crate) fn step(tx: &mut dyn Tx) -> Result<Step> {
+    let marked = query_one(tx, NEXT_MARKED, &[], |row| row.parse(0, ThreadId::new(row.text(0)?).ok(), "a thread id"))?;
+    let Some(thread) = marked else { return Ok(Step::Nothing) };
+    let branches =
+        query_all(tx, BRANCHES_DOWN, &[thread.as_str().into()], |row| Ok((row.int(0)?, path::depth(row, 1)?)))?;
     let mut shared = 0;
-    for (branch, base, tip) in branches {
-        let keep = reached(tx, thread, branch)?;
-        let first = keep.map_or(base, |keep| keep.depth() + 1);
+    for (branch, base) in branches {
+        let keep = reached(tx, branch)?;
+        let first = keep.map_or(base, |keep| keep.depth().saturating_add(1));
         let range = [ItemKey::new(branch, first).0.into(), ItemKey::new(branch, u32::MAX).0.into()];
         let limit = i64::try_from(CHUNK).unwrap_or(i64::MAX);
         let keys = query_all(tx, LAST_ITEMS, &[range[0], range[1], limit.into()], |row| Ok(ItemKey(row.int(0)?)))?;
         if !keys.is_empty() {
-            return delete_items(tx, thread, &keys);
+            return delete_items(tx, &thread, &keys);
         }
         match keep {
+            Some(keep) => shared += u64::from(keep.depth() - base) + 1,
             None => {
                 tx.execute(KEEP_NUMBER, &[branch.into()])?;
+                // The branch that this one continues may be reached by nobody from now on.
+                tx.execute(MARK_STUBS_BEHIND, &[thread.as_str().into()])?;
                 tx.execute(DELETE_BRANCH, &[branch.into()])?;
-                tx.execute(COUNT_ITEM, &[thread.as_str().into(), 0.into(), 1.into()])?;
-            }
-            Some(keep) => {
-                shared += u64::from(keep.depth() - base) + 1;
-                if keep.depth() != tip
-                    && let Some((hash, _)) = path::link_at(tx, keep)?
-                {
-                    let args = [branch.into(), i64::from(keep.depth()).into(), hash.0.as_slice().into()];
-                    tx.execute(SHORTEN_BRANCH, &args)?;
-                }
+                tx.execute(COUNT_OFF, &[thread.as_str().into(), 0.into(), 1.into()])?;
             }
         }
     }
-    finish(tx, thread, now)?;
-    Ok(Step::Done { shared })
+    finish(tx, &thread)?;
+    Ok(Step::Done { thread, shared })
 }
 
-/// The stubs that this thread continues: once it is gone, nothing may reach them any more.
-pub(crate) fn stubs_behind(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Vec<ThreadId>> {
-    query_all(tx, STUBS_BEHIND, &[thread.as_str().into()], |row| {
-        row.parse(0, ThreadId::new(row.text(0)?).ok(), "a thread id")
-    })
-}
-
+/// Deletes items from the end of a branch, and records where it ends now.
 fn delete_items(tx: &mut dyn Tx, thread: &ThreadId, keys: &[ItemKey]) -> Result<Step> {
     for key in keys {
         blobs::release(tx, *key)?;
         tx.execute(DELETE_ITEM, &[key.0.into()])?;
     }
+    if let Some(last) = keys.last().and_then(|key| key.0.checked_sub(1)).map(ItemKey)
+        && let Some((hash, _)) = path::link_at(tx, last)?
+        && keys.last().is_some_and(|key| key.branch() == last.branch())
+    {
+        let args = [last.branch().into(), i64::from(last.depth()).into(), Value::Blob(&hash.0)];
+        tx.execute(RECORD_TIP, &args)?;
+    }
     let count = i64::try_from(keys.len()).unwrap_or(0);
-    tx.execute(COUNT_ITEM, &[thread.as_str().into(), count.into(), 0.into()])?;
+    tx.execute(COUNT_OFF, &[thread.as_str().into(), count.into(), 0.into()])?;
     Ok(Step::More { items: keys.len() as u64 })
 }
 
-/// The deepest item of the branch that another thread, or a branch that stays, continues from.
-fn reached(tx: &mut dyn Tx, thread: &ThreadId, branch: i64) -> Result<Option<ItemKey>> {
+/// The deepest item of the branch that a thread was forked at, or that a branch which stays continues from.
+fn reached(tx: &mut dyn Tx, branch: i64) -> Result<Option<ItemKey>> {
     let range = [ItemKey::new(branch, 0).0.into(), ItemKey::new(branch, u32::MAX).0.into()];
-    let fork =
-        query_one(tx, REACHED_BY_FORK, &[range[0], range[1], thread.as_str().into()], |row| row.opt_int(0))?.flatten();
+    let fork = query_one(tx, REACHED_BY_FORK, &range, |row| row.opt_int(0))?.flatten();
     let child = query_one(tx, REACHED_BY_BRANCH, &range, |row| row.opt_int(0))?.flatten();
     Ok(fork.max(child).map(ItemKey))
 }
 
-fn finish(tx: &mut dyn Tx, thread: &ThreadId, now: Timestamp) -> Result<()> {
+fn finish(tx: &mut dyn Tx, thread: &ThreadId) -> Result<()> {
     let id = thread.as_str().into();
-    tx.execute(DROP_SEGMENTS, &[id])?;
-    tx.execute(DETACH_SOURCES, &[id])?;
-    tx.execute(DELETE_TURNS, &[id])?;
-    let remaining = query_one(tx, REMAINING, &[id], |row| row.int(0))?.unwrap_or(0);
-    if remaining == 0 {
-        tx.execute(FORGET_FORK, &[id])?;
-        tx.execute(DELETE_THREAD, &[id])?;
-    } else {
-        tx.execute(STRIP, &[id, now.0.into()])?;
+    if query_one(tx, REMAINING, &[id], |row| row.int(0))?.unwrap_or(0) > 0 {
+        return tx.execute(UNMARK, &[id]).map(drop);
     }
-    Ok(())
+    tx.execute(KEEP_EPOCH, &[id])?;
+    tx.execute(DELETE_THREAD, &[id]).map(drop)
 }

@@ -208,7 +208,7 @@ impl Reader {
             if !whole {
                 spliced.push(self.items.len());
             }
-            self.bytes += item.content.len();
+            self.bytes += usize::try_from(row.int(14)?).unwrap_or(0);
             self.items.push(item);
             Ok(if self.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
@@ -228,7 +228,6 @@ impl Reader {
                 }
                 Err(error) => return Err(name_item(error, segment, item.depth)),
             }
-            self.bytes += item.content.len();
         }
         Ok(())
     }

@@ -20,6 +20,8 @@ const CHUNK: i64 = 1_000;
 statements! {
     OWN_BRANCHES = "SELECT key, id, parent, base, tip, tip_hash FROM branches WHERE thread = ?1 ORDER BY key";
     WITNESS = "SELECT head, head_hash, head_is_tip, items, branches FROM threads WHERE id = ?1";
+    STUBS = "SELECT id FROM threads WHERE shelf = 3 AND status <> 'purging' AND id > ?1 ORDER BY id LIMIT ?2";
+    STANDING = "SELECT shelf, status FROM threads WHERE id = ?1";
     CHUNK_OF_BRANCH = "SELECT i.key, i.id, i.turn, i.kind, i.role, i.format, i.epoch, i.tick, i.created_at, i.sources, i.chain,
         i.salt, i.digest, i.hash, i.size, i.encoding, i.content, w.id
         FROM items i LEFT JOIN writers w ON w.key = i.writer WHERE i.key BETWEEN ?1 AND ?2 ORDER BY i.key LIMIT ?3";
@@ -60,6 +62,7 @@ pub struct Break {
 #[derive(Debug)]
 pub(crate) struct Progress {
     thread: ThreadId,
+    is_stub: bool,
     branches: Vec<BranchFacts>,
     next: usize,
     at: Option<(u32, Hash)>,
@@ -98,14 +101,22 @@ pub(crate) fn start(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Progress> {
         })
     })?;
     let witness = witness.ok_or_else(|| Error::not_found("thread", thread))?;
-    let mut branches = query_all(tx, OWN_BRANCHES, &[thread.as_str().into()], read_branch)?;
+    let is_stub = is_stub(tx, thread)?;
+    let mut verdict = Verdict { thread: thread.clone(), items: 0, invalid: Vec::new(), not_provable: Vec::new() };
+    let mut branches = match query_all(tx, OWN_BRANCHES, &[thread.as_str().into()], read_branch) {
+        Ok(branches) => branches,
+        Err(Error::Corrupt { place, detail }) => {
+            verdict.invalid.push(Break { branch: None, depth: None, reason: format!("{place}: {detail}") });
+            Vec::new()
+        }
+        Err(other) => return Err(other),
+    };
     if let Some((head, hash)) = witness.head.filter(|_| witness.head_is_tip) {
         for branch in branches.iter_mut().filter(|branch| branch.key == head.branch()) {
             branch.tip = head.depth();
             branch.tip_hash = hash;
         }
     }
-    let mut verdict = Verdict { thread: thread.clone(), items: 0, invalid: Vec::new(), not_provable: Vec::new() };
     if i64::try_from(branches.len()).ok() != Some(witness.branches) {
         let reason = format!("{} branches are stored, {} were written", branches.len(), witness.branches);
         verdict.invalid.push(Break { branch: None, depth: None, reason });
@@ -116,11 +127,35 @@ pub(crate) fn start(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Progress> {
         let reason = "the item at the head is missing or has another hash".to_owned();
         verdict.invalid.push(Break { branch: None, depth: Some(head.depth()), reason });
     }
-    Ok(Progress { thread: thread.clone(), branches, next: 0, at: None, verdict, witness, own_items: 0 })
+    Ok(Progress { thread: thread.clone(), is_stub, branches, next: 0, at: None, verdict, witness, own_items: 0 })
+}
+
+/// Whether the thread is a stub of which only shared items are left. One that is being purged reads as absent: what it lacks
+/// was taken on purpose.
+fn is_stub(tx: &mut dyn Tx, thread: &ThreadId) -> Result<bool> {
+    let standing =
+        query_one(tx, STANDING, &[thread.as_str().into()], |row| Ok((row.int(0)? == 3, row.text(1)? == "purging")))?;
+    match standing {
+        Some((is_stub, purging)) if !(is_stub && purging) => Ok(is_stub),
+        _ => Err(Error::not_found("thread", thread)),
+    }
+}
+
+/// A page of the stubs, after an id.
+pub(crate) fn stubs(tx: &mut dyn Tx, after: &str, limit: i64) -> Result<Vec<ThreadId>> {
+    query_all(tx, STUBS, &[after.into(), limit.into()], |row| {
+        row.parse(0, ThreadId::new(row.text(0)?).ok(), "a thread id")
+    })
 }
 
 /// Checks the next chunk; gives the verdict when everything is checked.
+///
+/// # Errors
+/// `NotFound` when the thread was purged since the last step.
 pub(crate) fn step(tx: &mut dyn Tx, progress: &mut Progress) -> Result<Option<Verdict>> {
+    if is_stub(tx, &progress.thread)? != progress.is_stub {
+        return Err(Error::not_found("thread", &progress.thread));
+    }
     let Some(branch) = progress.branches.get(progress.next).cloned() else {
         return Ok(Some(progress.conclude()));
     };
@@ -162,6 +197,13 @@ impl Progress {
         let rows = Self::load(tx, branch, next)?;
         let full = i64::try_from(rows.len()).ok() == Some(CHUNK);
         for item in rows {
+            let item = match item {
+                Ok(item) => item,
+                Err(damage) => {
+                    self.broken(branch, next, damage);
+                    return Ok(true);
+                }
+            };
             let problem = item.check(&self.thread, next, parent);
             if let Some(problem) = problem {
                 self.broken(branch, next, problem);
@@ -175,7 +217,7 @@ impl Progress {
         if full && next <= branch.tip {
             return Ok(false);
         }
-        if next != branch.tip + 1 {
+        if next != branch.tip.saturating_add(1) {
             self.broken(branch, next, format!("the branch ends here; it was written up to depth {}", branch.tip));
         } else if parent != branch.tip_hash {
             self.broken(branch, branch.tip, "the tip has another hash than the one that was recorded");
@@ -190,15 +232,18 @@ impl Progress {
         }
     }
 
-    fn load(tx: &mut dyn Tx, branch: &BranchFacts, from: u32) -> Result<Vec<Checked>> {
+    fn load(tx: &mut dyn Tx, branch: &BranchFacts, from: u32) -> Result<Vec<Result<Checked, String>>> {
         let range =
             [ItemKey::new(branch.key, from).0.into(), ItemKey::new(branch.key, branch.tip).0.into(), CHUNK.into()];
         let mut rows = Vec::new();
         tx.query(CHUNK_OF_BRANCH, &range, &mut |row| {
-            rows.push(read_checked(row)?);
+            rows.push(match read_checked(row) {
+                Err(Error::Corrupt { place, detail }) => Err(format!("{place}: {detail}")),
+                read => Ok(read?),
+            });
             Ok(ControlFlow::Continue(()))
         })?;
-        for row in &mut rows {
+        for row in rows.iter_mut().flatten() {
             if row.content.is_none() && row.salt.is_some() {
                 row.content = match load_spliced(tx, row.key) {
                     Ok(content) => Some(row.digest_of(&content)),

@@ -1,0 +1,327 @@
+//! The floor: SQLite without the store, on the same tables with the same settings and the same rows.
+
+use std::path::Path;
+
+use rusqlite::config::DbConfig;
+use rusqlite::types::Value;
+use rusqlite::{Connection, OpenFlags, Rows, Statement, StatementStatus, params};
+use threadkeep::{Host as _, NewItem, SystemHost, Uuid};
+
+use crate::text::Writer;
+use crate::{Error, Result};
+
+/// Where the library says what it sets on its connections.
+const SETTINGS: &str = include_str!("../../threadkeep/src/db/pragmas.rs");
+/// The level that the library compresses at.
+const LEVEL: i32 = 3;
+
+/// Opens the database of a closed (or, for reading, an open) store.
+///
+/// # Errors
+/// As SQLite.
+pub fn open(folder: &Path, read_only: bool) -> Result<Connection> {
+    let access = if read_only { OpenFlags::SQLITE_OPEN_READ_ONLY } else { OpenFlags::SQLITE_OPEN_READ_WRITE };
+    let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(folder.join("threadkeep.db"), flags)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    for pragma in pragmas() {
+        connection.execute_batch(&format!("PRAGMA {pragma}"))?;
+    }
+    connection.pragma_update(None, "journal_size_limit", 16 << 20)?;
+    connection.set_prepared_statement_cache_capacity(128);
+    Ok(connection)
+}
+
+/// What the library sets on every connection, read from its own text.
+fn pragmas() -> impl Iterator<Item = &'static str> {
+    let lines = SETTINGS.lines().map(|line| line.trim().trim_start_matches("let pragmas = \""));
+    lines.filter_map(|line| line.strip_prefix("PRAGMA ")?.split(';').next())
+}
+
+/// The text of one of the library's own statements, so that both sides always run the same.
+///
+/// # Errors
+/// When the library has no such statement.
+pub fn statement(name: &str) -> Result<String> {
+    let texts = threadkeep::statement_texts();
+    let found = texts.into_iter().find(|(known, _)| known == name);
+    let (_, text) = found.ok_or_else(|| Error::from(format!("the library has no statement {name}")))?;
+    Ok(text.replace('$', "?"))
+}
+
+/// An item as the `items` table keeps it, with everything done that needs no transaction.
+#[derive(Debug, Clone)]
+pub struct RowData {
+    id: [u8; 16],
+    role: String,
+    created_at: i64,
+    salt: [u8; 16],
+    digest: [u8; 32],
+    hash: [u8; 32],
+    size: i64,
+    encoding: i64,
+    content: Vec<u8>,
+}
+
+impl RowData {
+    /// Compresses an item as the library does; random bytes stand for the digests.
+    ///
+    /// # Errors
+    /// When compressing fails.
+    pub fn new(item: &NewItem, writer: &mut Writer, compressor: &mut zstd::bulk::Compressor<'_>) -> Result<Self> {
+        let now = SystemHost.now().0;
+        let (encoding, content) = squeeze(&item.content, compressor)?;
+        Ok(Self {
+            id: time_ordered_id(now, writer),
+            role: item.role.as_ref().map(ToString::to_string).unwrap_or_default(),
+            created_at: now,
+            salt: writer.bytes(),
+            digest: writer.bytes(),
+            hash: writer.bytes(),
+            size: i64::try_from(item.content.len())?,
+            encoding,
+            content,
+        })
+    }
+
+    /// Several rows of the text that `writer` gives.
+    ///
+    /// # Errors
+    /// As [`RowData::new`].
+    pub fn several(count: usize, writer: &mut Writer) -> Result<Vec<Self>> {
+        let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
+        let mut rows = Vec::with_capacity(count);
+        for _ in 0..count {
+            let item = writer.item();
+            rows.push(Self::new(&item, writer, &mut compressor)?);
+        }
+        Ok(rows)
+    }
+}
+
+/// A compressor as the library uses it.
+///
+/// # Errors
+/// When there is no memory for it.
+pub fn compressor() -> Result<zstd::bulk::Compressor<'static>> {
+    Ok(zstd::bulk::Compressor::new(LEVEL)?)
+}
+
+fn squeeze(content: &[u8], compressor: &mut zstd::bulk::Compressor<'_>) -> Result<(i64, Vec<u8>)> {
+    let small = compressor.compress(content)?;
+    Ok(if small.len() < content.len() { (1, small) } else { (0, content.to_vec()) })
+}
+
+/// A version 7 id: milliseconds, then chance. The index of ids grows at its end, as the library's does.
+fn time_ordered_id(millis: i64, writer: &mut Writer) -> [u8; 16] {
+    let mut id: [u8; 16] = writer.bytes();
+    let millis = millis.to_be_bytes();
+    for (to, from) in id.iter_mut().zip(millis.iter().skip(2)) {
+        *to = *from;
+    }
+    *Uuid::from_bytes(id).as_bytes()
+}
+
+/// Statements that write one thread of a bare database, prepared once and kept.
+#[derive(Debug)]
+pub struct Hand<'c> {
+    begin: Statement<'c>,
+    top: Statement<'c>,
+    fence: Statement<'c>,
+    insert: Statement<'c>,
+    head: Statement<'c>,
+    commit: Statement<'c>,
+    thread: String,
+    key: i64,
+    epoch: i64,
+    tick: i64,
+    items: i64,
+}
+
+impl<'c> Hand<'c> {
+    /// Prepares the statements for the only thread of a database.
+    ///
+    /// # Errors
+    /// As SQLite.
+    pub fn new(connection: &'c Connection) -> Result<Self> {
+        let thread = "SELECT id, head, epoch, tick, items FROM threads";
+        let (thread, key, epoch, tick, items) = connection
+            .query_row(thread, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))?;
+        Ok(Self {
+            begin: connection.prepare("BEGIN IMMEDIATE")?,
+            top: connection.prepare(&statement("TOP")?)?,
+            fence: connection.prepare(&statement("FENCE")?)?,
+            insert: connection.prepare(&statement("INSERT_ITEM")?)?,
+            head: connection.prepare(&statement("SET_HEAD")?)?,
+            commit: connection.prepare("COMMIT")?,
+            thread,
+            key,
+            epoch,
+            tick,
+            items,
+        })
+    }
+
+    /// One transaction with nothing but a row.
+    ///
+    /// # Errors
+    /// As SQLite.
+    pub fn insert_only(&mut self, row: &RowData) -> Result<()> {
+        self.begin.execute([])?;
+        self.key += 1;
+        self.insert(self.key, row)?;
+        self.commit.execute([])?;
+        Ok(())
+    }
+
+    /// One transaction with nothing but rows, each of them at this depth of a branch of its own, as many writers make them.
+    ///
+    /// # Errors
+    /// As SQLite.
+    pub fn insert_across(&mut self, rows: &[RowData], depth: i64) -> Result<()> {
+        self.begin.execute([])?;
+        let first = (self.key >> 32) + 1;
+        for (branch, row) in (first..).zip(rows) {
+            self.insert((branch << 32) + depth, row)?;
+        }
+        self.commit.execute([])?;
+        Ok(())
+    }
+
+    /// One transaction with the top of the order, the fence, the row and the head. The thread is on top, as the only one: its
+    /// place stays.
+    ///
+    /// # Errors
+    /// As SQLite.
+    pub fn append(&mut self, row: &RowData) -> Result<()> {
+        self.begin.execute([])?;
+        let top: i64 = self.top.query_row([], |found| {
+            let _: (String, String) = (found.get(1)?, found.get(2)?);
+            found.get(0)
+        })?;
+        let fence = params![self.thread, self.epoch, row.created_at, top];
+        self.tick = self.fence.query_row(fence, |found| {
+            let _: (Option<i64>, Option<[u8; 32]>, i64) = (found.get(1)?, found.get(2)?, found.get(3)?);
+            let _: (i64, i64, i64) = (found.get(4)?, found.get(5)?, found.get(6)?);
+            let _: (i64, i64) = (found.get(8)?, found.get(9)?);
+            found.get(0)
+        })?;
+        self.key += 1;
+        self.insert(self.key, row)?;
+        self.items += 1;
+        let (none, one) = (None::<i64>, 1_i64);
+        self.head.execute(params![self.thread, self.key, row.hash, one, self.items, one, 0_i64, none])?;
+        self.commit.execute([])?;
+        Ok(())
+    }
+
+    fn insert(&mut self, key: i64, row: &RowData) -> Result<()> {
+        let (none, one) = (None::<i64>, 1_i64);
+        self.insert.execute(params![
+            key,
+            row.id,
+            none,
+            "message",
+            row.role,
+            "threadkeep/1",
+            one,
+            self.epoch,
+            self.tick,
+            row.created_at,
+            none,
+            none,
+            one,
+            row.salt,
+            row.digest,
+            row.hash,
+            row.size,
+            row.encoding,
+            row.content,
+        ])?;
+        Ok(())
+    }
+}
+
+/// Reads a range of items and decompresses each into bytes of its own; gives the number of rows.
+///
+/// # Errors
+/// As SQLite and zstd.
+pub fn scan(
+    statement: &mut Statement<'_>,
+    decompressor: &mut zstd::bulk::Decompressor<'_>,
+    from: i64,
+    to: i64,
+) -> Result<usize> {
+    let mut rows = statement.query([from, to])?;
+    let mut count = 0;
+    while let Some(row) = rows.next()? {
+        let size = usize::try_from(row.get::<_, i64>(0)?)?;
+        let encoding: i64 = row.get(1)?;
+        let content = row.get_ref(2)?.as_blob()?;
+        let bytes = if encoding == 0 { content.to_vec() } else { decompressor.decompress(content, size)? };
+        std::hint::black_box(bytes);
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// How many rows one of the library's statements gives up to `limit`, and how many steps of SQLite's machine that takes:
+/// a count of work that no neighbour disturbs.
+///
+/// # Errors
+/// As SQLite.
+pub fn steps(connection: &Connection, name: &str, args: &[Value], limit: usize) -> Result<(usize, i32)> {
+    let mut prepared = connection.prepare(&statement(name)?)?;
+    let mut count = 0;
+    {
+        let mut rows = bind(&mut prepared, args)?;
+        while count < limit && rows.next()?.is_some() {
+            count += 1;
+        }
+    }
+    Ok((count, prepared.get_status(StatementStatus::VmStep)))
+}
+
+/// Binds the first parameters of a statement; those that are left are NULL.
+///
+/// # Errors
+/// As SQLite.
+pub fn bind<'s>(statement: &'s mut Statement<'_>, args: &[Value]) -> Result<Rows<'s>> {
+    for (index, arg) in args.iter().enumerate() {
+        statement.raw_bind_parameter(index + 1, arg)?;
+    }
+    Ok(statement.raw_query())
+}
+
+/// How many transactions have been committed to a store that is open, by the counter in its write-ahead log's index.
+///
+/// # Errors
+/// When the index can't be read.
+pub fn commits(folder: &Path) -> Result<u32> {
+    let index = std::fs::read(folder.join("threadkeep.db-shm"))?;
+    let counter = index.get(8..12).and_then(|bytes| bytes.try_into().ok());
+    Ok(u32::from_ne_bytes(counter.ok_or("the index of the write-ahead log is too short")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SETTINGS, pragmas, statement};
+
+    #[test]
+    fn the_floor_has_the_librarys_settings() {
+        let found: Vec<&str> = pragmas().collect();
+        for pragma in ["foreign_keys = ON", "secure_delete = ON", "cache_size = -16384", "synchronous = FULL"] {
+            assert!(found.contains(&pragma), "{pragma} is not in {found:?}");
+        }
+        assert!(SETTINGS.contains("JOURNAL_SIZE_LIMIT: i64 = 16 << 20"));
+    }
+
+    #[test]
+    fn the_statements_are_the_librarys() {
+        for name in ["TOP", "FENCE", "INSERT_ITEM", "SET_HEAD", "RANGE_DOWN", "ACTIVITY_DOWN_IN", "LATEST"] {
+            let same_name = threadkeep::statement_texts().into_iter().filter(|(known, _)| known == name).count();
+            assert_eq!(same_name, 1, "{name}");
+            assert!(!statement(name).unwrap().contains('$'));
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What the figures were measured on.
+
+use std::fs::{File, read_to_string};
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Instant;
+
+use crate::Result;
+use crate::measure::quantile;
+use crate::report::time;
+
+/// The processor, the system, the versions and the load, in one line.
+pub fn describe() -> String {
+    let line = |path: &str, key: &str| {
+        let text = read_to_string(path).unwrap_or_default();
+        let found = text.lines().find_map(|line| line.strip_prefix(key));
+        found.map_or_else(|| "?".to_owned(), |found| found.trim_matches([' ', '\t', ':']).to_owned())
+    };
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let cpu = line("/proc/cpuinfo", "model name");
+    let kernel = line("/proc/sys/kernel/osrelease", "");
+    let load = line("/proc/loadavg", "");
+    let sqlite = rusqlite::version();
+    format!("{cpus} CPUs ({cpu}), Linux {kernel}, SQLite {sqlite}, load {load}")
+}
+
+/// How long the disk takes to sync 12 KiB at the end of a file: median and 99th percentile. Virtual disks change their mind
+/// about it from one minute to the next, and whatever is synced goes with it.
+///
+/// # Errors
+/// When the file can't be written.
+pub fn sync_time(root: &Path, calls: usize) -> Result<String> {
+    let path = root.join("sync-time");
+    let mut file = File::create(&path)?;
+    let mut seconds = Vec::new();
+    for _ in 0..calls {
+        file.write_all(&[1; 12 << 10])?;
+        let start = Instant::now();
+        file.sync_data()?;
+        seconds.push(start.elapsed().as_secs_f64());
+    }
+    std::fs::remove_file(path)?;
+    Ok(format!("{} / {}", time(quantile(&seconds, 500)), time(quantile(&seconds, 990))))
+}

@@ -1,0 +1,25 @@
+//! The benchmark runs, on sizes whose figures mean nothing.
+
+use threadkeep_bench::plan::{Plan, Sizes};
+
+#[test]
+fn every_part_runs_and_fills_its_lines() {
+    let root = tempfile::tempdir().unwrap();
+    let plan = Plan { only: Vec::new(), root: root.path().to_owned(), sizes: Sizes::QUICK };
+    let mut heard = 0;
+    let report = threadkeep_bench::run(&plan, &mut |_| heard += 1).unwrap();
+    assert_eq!(heard, 6);
+    for id in ["P1", "P2", "P3", "P4", "P5", "P8", "P11", "CW"] {
+        assert!(report.lines.iter().any(|line| line.id == id), "{id}");
+    }
+    assert!(report.lines.iter().all(|line| line.figure.is_finite()), "{report}");
+    assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0, "the stores are removed");
+}
+
+#[test]
+fn a_part_runs_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let plan = Plan { only: vec!["p3".into()], root: root.path().to_owned(), sizes: Sizes::QUICK };
+    let report = threadkeep_bench::run(&plan, &mut |_| {}).unwrap();
+    assert!(report.lines.iter().all(|line| line.id == "P3"), "{report}");
+}

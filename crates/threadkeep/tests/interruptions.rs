@@ -1,0 +1,375 @@
+//! Callers that stop waiting, stores that are dropped, purges that are cut short, and others who come in between.
+#![cfg(test)]
+
+use std::fs::File;
+use std::path::Path;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use pollster::block_on;
+use threadkeep::{
+    AppendOptions, Durability, Error, ItemId, ItemQuery, Kind, ListQuery, NewItem, NewThread, Role, Store,
+    StoreOptions, ThreadId, TurnQuery, TurnStatus, Uuid, Workspace,
+};
+
+fn open(folder: &Path) -> Store {
+    block_on(Store::open(StoreOptions::folder(folder))).unwrap()
+}
+
+fn workspace(store: &Store) -> Workspace {
+    block_on(store.workspace("/w".as_ref())).unwrap()
+}
+
+fn id(text: &str) -> ThreadId {
+    ThreadId::new(text).unwrap()
+}
+
+fn named(text: &str) -> NewThread {
+    NewThread { id: Some(id(text)), ..NewThread::default() }
+}
+
+fn say(text: &str) -> NewItem {
+    NewItem::message(Role::User, text)
+}
+
+/// A stored thread of this many items that nobody holds.
+fn stored(store: &Store, name: &str, count: usize) -> ThreadId {
+    let live = workspace(store).create(named(name)).unwrap();
+    block_on(live.append((0..count).map(|number| say(&number.to_string())).collect())).unwrap();
+    block_on(live.shutdown()).unwrap();
+    id(name)
+}
+
+fn count(store: &Store, thread: &ThreadId) -> i64 {
+    block_on(store.get(thread)).unwrap().items
+}
+
+fn sql(folder: &Path) -> rusqlite::Connection {
+    rusqlite::Connection::open(folder.join("threadkeep.db")).unwrap()
+}
+
+/// Stands for another process that is writing.
+fn hold_gate(folder: &Path) -> File {
+    let file = File::options().read(true).write(true).open(folder.join("write.gate")).unwrap();
+    file.lock().unwrap();
+    file
+}
+
+/// Starts a call and stops waiting for it while it can't be answered.
+fn abandon<F: Future>(call: F) {
+    let mut call = pin!(call);
+    let mut context = Context::from_waker(Waker::noop());
+    let until = Instant::now() + Duration::from_millis(50);
+    while Instant::now() < until {
+        assert!(call.as_mut().poll(&mut context).is_pending(), "the call was answered before it was abandoned");
+        std::thread::yield_now();
+    }
+}
+
+/// Waits for a call, but not for ever.
+fn within<F: Future>(bound: Duration, call: F) -> Option<F::Output> {
+    let mut call = pin!(call);
+    let mut context = Context::from_waker(Waker::noop());
+    let until = Instant::now() + bound;
+    while Instant::now() < until {
+        if let Poll::Ready(answer) = call.as_mut().poll(&mut context) {
+            return Some(answer);
+        }
+        std::thread::yield_now();
+    }
+    None
+}
+
+#[test]
+fn a_store_that_gave_up_waiting_does_not_keep_the_gate() {
+    let temp = tempfile::tempdir().unwrap();
+    drop(open(temp.path()));
+    let with_bound = |millis| StoreOptions::folder(temp.path()).busy_bound(Duration::from_millis(millis));
+    let impatient = block_on(Store::open(with_bound(50))).unwrap();
+    let other = block_on(Store::open(with_bound(10_000))).unwrap();
+    let gate = hold_gate(temp.path());
+    assert!(matches!(block_on(impatient.sync()), Err(Error::Busy { .. })));
+    drop(gate);
+    block_on(other.sync()).unwrap();
+    block_on(impatient.sync()).unwrap();
+}
+
+#[test]
+fn an_abandoned_resume_leaves_no_claim() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let thread = stored(&store, "a", 1);
+    let gate = hold_gate(temp.path());
+    abandon(store.resume(&thread, false));
+    drop(gate);
+    block_on(store.resume(&thread, false)).unwrap();
+}
+
+#[test]
+fn an_abandoned_first_append_leaves_the_handle_usable() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let live = workspace(&store).create(named("a")).unwrap();
+    let gate = hold_gate(temp.path());
+    abandon(live.append(vec![say("1")]));
+    drop(gate);
+    block_on(live.append(vec![say("2")])).unwrap();
+    drop(live);
+    block_on(store.resume(&id("a"), false)).unwrap();
+
+    let unborn = workspace(&store).create(named("b")).unwrap();
+    let gate = hold_gate(temp.path());
+    abandon(unborn.persist());
+    drop(unborn);
+    drop(gate);
+    // Behind what was abandoned, which is done all the same.
+    block_on(store.sync()).unwrap();
+    block_on(store.resume(&id("b"), false)).unwrap();
+}
+
+#[test]
+fn an_abandoned_wait_for_the_queue_loses_nothing() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let live = block_on(workspace(&store).create_now(named("a"))).unwrap();
+    block_on(live.append(vec![say("first")])).unwrap();
+    let gate = hold_gate(temp.path());
+    let queued = AppendOptions { durability: Durability::Queued, ..AppendOptions::default() };
+    for number in 0..5 {
+        block_on(live.append_with(vec![say(&number.to_string())], queued)).unwrap();
+    }
+    abandon(live.flush());
+    drop(gate);
+    block_on(live.flush()).unwrap();
+    assert_eq!(count(&store, &id("a")), 6);
+}
+
+#[test]
+fn a_thread_can_be_resumed_right_after_its_handle_was_dropped() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let thread = stored(&store, "a", 1);
+    for _ in 0..200 {
+        drop(block_on(store.resume(&thread, false)).unwrap());
+    }
+}
+
+#[test]
+fn a_holder_lives_until_everything_it_queued_is_written() {
+    let temp = tempfile::tempdir().unwrap();
+    let (store, other) = (open(temp.path()), open(temp.path()));
+    let live = block_on(workspace(&store).create_now(named("a"))).unwrap();
+    block_on(live.append(vec![say("first")])).unwrap();
+    let gate = hold_gate(temp.path());
+    let queued = AppendOptions { durability: Durability::Queued, ..AppendOptions::default() };
+    block_on(live.append_with(vec![say("queued")], queued)).unwrap();
+    let dropping = std::thread::spawn(move || {
+        drop(live);
+        drop(store);
+    });
+    for _ in 0..20 {
+        let seen = block_on(other.get(&id("a"))).unwrap();
+        assert!(seen.live, "a holder that still writes counts as dead");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(gate);
+    dropping.join().unwrap();
+    assert_eq!(count(&other, &id("a")), 2);
+    assert!(!block_on(other.get(&id("a"))).unwrap().live);
+}
+
+#[test]
+fn a_repeated_append_is_synced_when_the_repetition_asks_for_it() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let live = block_on(workspace(&store).create_now(named("a"))).unwrap();
+    let item = say("once").with_id(ItemId::from_uuid(Uuid::from_u128(77)));
+    let written = AppendOptions { durability: Durability::Written, ..AppendOptions::default() };
+    block_on(live.append_with(vec![item.clone()], written)).unwrap();
+    let log = || std::fs::metadata(temp.path().join("threadkeep.db-wal")).unwrap().len();
+    let before = log();
+    assert!(block_on(live.append(vec![item])).unwrap().repeated);
+    assert!(log() > before, "it was acknowledged as synced without a commit");
+    assert_eq!(count(&store, &id("a")), 1);
+}
+
+#[test]
+fn a_handle_of_a_purged_thread_does_not_write_into_a_new_one_of_its_name() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let old = block_on(workspace(&store).create_now(named("a"))).unwrap();
+    block_on(old.append(vec![say("old")])).unwrap();
+    // As if its process had been believed to be dead.
+    sql(temp.path()).execute("DELETE FROM claims", []).unwrap();
+    block_on(store.delete(&id("a"))).unwrap();
+    block_on(store.purge(&id("a"))).unwrap();
+    let new = block_on(workspace(&store).create_now(named("a"))).unwrap();
+    assert!(matches!(block_on(old.append(vec![say("stale")])), Err(Error::ClaimLost { .. })));
+    block_on(new.append(vec![say("new")])).unwrap();
+    assert_eq!(count(&store, &id("a")), 1);
+}
+
+#[test]
+fn nobody_comes_between_the_steps_of_a_purge() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let thread = stored(&store, "a", 5_000);
+    block_on(store.delete(&thread)).unwrap();
+    let gate = hold_gate(temp.path());
+    let purging = std::thread::spawn({
+        let (store, thread) = (store.clone(), thread.clone());
+        move || block_on(store.purge(&thread))
+    });
+    drop(gate);
+    while block_on(store.get(&thread)).is_ok() {
+        std::thread::yield_now();
+    }
+    assert!(matches!(block_on(store.restore(&thread)), Err(Error::NotFound { .. })));
+    assert!(matches!(block_on(store.resume(&thread, true)), Err(Error::NotFound { .. })));
+    assert_eq!(purging.join().unwrap().unwrap().items, 5_000);
+}
+
+#[test]
+fn a_purge_that_was_cut_short_is_finished_by_the_next() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let (parent, other) = (stored(&store, "parent", 4_000), stored(&store, "other", 1));
+    let fork = block_on(store.fork(&parent, None, named("fork"))).unwrap().id;
+    let live = block_on(store.resume(&fork, false)).unwrap();
+    block_on(live.append(vec![say("x")])).unwrap();
+    block_on(live.shutdown()).unwrap();
+    for thread in [&parent, &fork, &other] {
+        block_on(store.delete(thread)).unwrap();
+    }
+    block_on(store.purge(&parent)).unwrap();
+    // The purge of the last fork is abandoned at every possible moment.
+    let mut purge = Box::pin(store.purge(&fork));
+    let mut context = Context::from_waker(Waker::noop());
+    let left = || sql(temp.path()).query_row("SELECT count(*) FROM items", [], |row| row.get::<_, i64>(0)).unwrap();
+    while left() > 3_000 {
+        assert!(purge.as_mut().poll(&mut context).is_pending());
+    }
+    drop(purge);
+    assert!(block_on(store.get(&fork)).is_err(), "what is being purged can't be seen");
+    assert!(block_on(store.verify_all(|_| {})).unwrap().invalid.is_empty());
+    block_on(store.purge(&other)).unwrap();
+    let stats = block_on(store.stats()).unwrap();
+    assert_eq!((stats.items, stats.branches, stats.stubs), (0, 0, 0));
+}
+
+#[test]
+fn verifying_a_thread_that_is_purged_meanwhile_finds_no_damage() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    for round in 0..5 {
+        let thread = stored(&store, &format!("t{round}"), 5_000);
+        block_on(store.delete(&thread)).unwrap();
+        let verifying = std::thread::spawn({
+            let (store, thread) = (store.clone(), thread.clone());
+            move || block_on(store.verify(&thread))
+        });
+        block_on(store.purge(&thread)).unwrap();
+        match verifying.join().unwrap() {
+            Ok(verdict) => assert!(verdict.is_valid(), "{verdict:?}"),
+            Err(error) => assert!(matches!(error, Error::NotFound { .. }), "{error:?}"),
+        }
+    }
+}
+
+#[test]
+fn verifying_a_store_covers_what_is_left_of_purged_threads() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let parent = stored(&store, "parent", 3);
+    block_on(store.fork(&parent, None, named("fork"))).unwrap();
+    block_on(store.delete(&parent)).unwrap();
+    block_on(store.purge(&parent)).unwrap();
+    assert_eq!(block_on(store.verify_all(|_| {})).unwrap().items, 3);
+    sql(temp.path()).execute("UPDATE items SET content = x'00', encoding = 0", []).unwrap();
+    let report = block_on(store.verify_all(|_| {})).unwrap();
+    assert!(report.invalid.contains_key(&parent), "{report:?}");
+}
+
+#[test]
+fn one_damaged_thread_does_not_end_the_verifying_of_a_store() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    for name in ["a", "b", "c"] {
+        stored(&store, name, 3);
+    }
+    sql(temp.path()).execute("UPDATE branches SET tip = -1 WHERE thread = 'a'", []).unwrap();
+    let report = block_on(store.verify_all(|_| {})).unwrap();
+    assert_eq!((report.threads, report.valid), (3, 2));
+    assert!(report.invalid.contains_key(&id("a")));
+}
+
+#[test]
+fn a_damaged_field_is_told_at_its_own_depth() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let thread = stored(&store, "a", 10);
+    let spoil = "DROP TRIGGER items_are_append_only; UPDATE items SET digest = x'00' WHERE key & 4294967295 = 7";
+    sql(temp.path()).execute_batch(spoil).unwrap();
+    let verdict = block_on(store.verify(&thread)).unwrap();
+    assert_eq!(verdict.invalid.first().and_then(|it| it.depth), Some(7), "{verdict:?}");
+    assert_eq!(verdict.items, 7);
+}
+
+#[test]
+fn damaged_numbers_stop_no_reader() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let live = workspace(&store).create(named("a")).unwrap();
+    let noise: Vec<u8> = (0..200_000_u32).flat_map(|it| it.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    block_on(live.append(vec![NewItem::raw(Kind::Message, "x", noise)])).unwrap();
+    for size in [-1, i64::MAX, 0] {
+        sql(temp.path()).execute("UPDATE items SET size = ?1", [size]).unwrap();
+        for _ in 0..8 {
+            let read = within(Duration::from_secs(20), store.items(&id("a"), ItemQuery::default()));
+            assert!(read.is_some(), "a read hangs with size {size}");
+        }
+    }
+    assert!(within(Duration::from_secs(20), store.list(ListQuery::default())).is_some_and(|page| page.is_ok()));
+}
+
+#[test]
+fn a_page_is_bounded_in_bytes_though_its_contents_are_stored_apart() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let live = block_on(workspace(&store).create_now(named("a"))).unwrap();
+    for seed in 0..40_u32 {
+        let noise: Vec<u8> =
+            (0..250_000_u32).flat_map(|it| (it ^ seed).wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+        block_on(live.append(vec![NewItem::raw(Kind::Message, "x", noise)])).unwrap();
+    }
+    let page = block_on(store.items(&id("a"), ItemQuery { limit: 2_000, ..ItemQuery::default() })).unwrap();
+    let bytes: usize = page.entries.iter().map(|item| item.content.len()).sum();
+    assert!(bytes <= 17 << 20, "{bytes} bytes");
+    assert!(page.next_cursor.is_some());
+}
+
+#[test]
+fn a_turn_that_was_open_when_the_thread_was_cleared_is_interrupted() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let live = workspace(&store).create(named("a")).unwrap();
+    block_on(live.begin_turn(say("1"))).unwrap();
+    block_on(live.clear()).unwrap();
+    block_on(live.begin_turn(say("2"))).unwrap();
+    let turns = block_on(store.turns(&id("a"), TurnQuery::default())).unwrap().entries;
+    let statuses: Vec<_> = turns.into_iter().map(|turn| turn.status).collect();
+    assert_eq!(statuses, [TurnStatus::Interrupted, TurnStatus::Running]);
+}
+
+#[test]
+fn another_workspaces_item_reads_as_an_absent_one() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let theirs = block_on(store.workspace("/theirs".as_ref())).unwrap();
+    let item = block_on(theirs.create(named("a")).unwrap().append(vec![say("x"), say("y")])).unwrap().items[1].clone();
+    let ours = block_on(store.workspace("/ours".as_ref())).unwrap();
+    block_on(ours.create_now(named("b"))).unwrap();
+    let refused = block_on(ours.address_of(&id("b"), item.id)).unwrap_err();
+    assert!(matches!(&refused, Error::NotFound { what: "item", id } if *id == item.id.to_string()), "{refused:?}");
+}
