@@ -43,6 +43,10 @@ impl Codec for ClaudeCode {
         NAME
     }
 
+    fn variable(&self) -> Option<&'static str> {
+        Some("CLAUDE_CONFIG_DIR")
+    }
+
     fn detect(&self, path: &Path, head: &[u8]) -> bool {
         if path.file_name().is_some_and(|name| name == "history.jsonl") {
             return false;

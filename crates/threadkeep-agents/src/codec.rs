@@ -163,6 +163,11 @@ pub trait Codec: ViewCodec {
         None
     }
 
+    /// The environment variable that names another folder for what the agent keeps, if it knows one.
+    fn variable(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Where the agent keeps its sessions below a home directory, most likely first.
     fn homes(&self, home: &Path) -> Vec<PathBuf>;
 

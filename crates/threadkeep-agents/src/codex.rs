@@ -44,6 +44,10 @@ impl Codec for Codex {
         NAME
     }
 
+    fn variable(&self) -> Option<&'static str> {
+        Some("CODEX_HOME")
+    }
+
     fn unsupported(&self, path: &Path, head: &[u8]) -> Option<Skip> {
         unsupported(path, head)
     }

@@ -60,6 +60,8 @@ pub struct Importer<'a> {
     workspaces: HashMap<PathBuf, Workspace>,
     stamps: Option<HashMap<String, SourceStamp>>,
     report: ImportReport,
+    /// Whether something may have been stored; a file that fails may have been imported in part.
+    wrote: bool,
     /// Files that were read in this run, so that a parent that was read early is not read again.
     done: HashSet<PathBuf>,
     /// Threads that got items in this run, and whether they are new.
@@ -80,6 +82,7 @@ impl<'a> Importer<'a> {
             workspaces: HashMap::new(),
             stamps: None,
             report: ImportReport::default(),
+            wrote: false,
             done: HashSet::new(),
             touched: HashMap::new(),
         }
@@ -116,7 +119,7 @@ impl<'a> Importer<'a> {
             });
         }
         self.apply_names(&found)?;
-        if self.report.items.imported > 0 && !self.options.dry_run {
+        if self.wrote {
             self.store.sync()?;
         }
         Ok(self.report)
@@ -161,7 +164,10 @@ impl<'a> Importer<'a> {
             self.file(parent, all)?;
         }
         let import = Import { store: self.store, codec: &*codec, file, dry_run: self.options.dry_run };
-        match import.run(&mut self.workspaces) {
+        let outcome = import.run(&mut self.workspaces);
+        let nothing_new = matches!(&outcome, Ok(outcome) if outcome.items.imported == 0);
+        self.wrote |= !nothing_new && !self.options.dry_run;
+        match outcome {
             Ok(outcome) => {
                 if let Some(thread) = outcome.thread.clone().filter(|_| outcome.items.imported > 0) {
                     self.touched.insert(thread, outcome.new_thread);
@@ -169,6 +175,7 @@ impl<'a> Importer<'a> {
                 self.report.add(outcome);
             }
             Err(source::Failure::File(reason)) => self.report.failed(file, &reason),
+            Err(source::Failure::Taken(id)) => self.report.failed(file, &format!("its id {id} is taken")),
             Err(source::Failure::Store(error)) if concerns_one_file(&error) => {
                 self.report.failed(file, &error.to_string());
             }

@@ -3,6 +3,11 @@
 #![cfg(test)]
 #![expect(clippy::cast_possible_wrap, reason = "counts of a test are small")]
 
+#[path = "import/changes.rs"]
+mod changes;
+#[path = "import/forks.rs"]
+mod forks;
+
 use std::path::{Path, PathBuf};
 
 use threadkeep::blocking::Store;

@@ -56,9 +56,17 @@ impl Found {
     }
 }
 
-/// The folders below a home directory in which known agents keep their sessions.
-pub fn scan(home: &Path) -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = crate::codecs().iter().flat_map(|codec| codec.homes(home)).collect();
+/// The folders in which known agents keep their sessions: where their variables say, else below a home directory.
+///
+/// `variable` looks up an environment variable; the library reads none by itself.
+pub fn scan(home: &Path, variable: &dyn Fn(&str) -> Option<PathBuf>) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    for codec in crate::codecs() {
+        match codec.variable().and_then(variable).filter(|folder| !folder.as_os_str().is_empty()) {
+            Some(folder) => folders.push(folder),
+            None => folders.extend(codec.homes(home)),
+        }
+    }
     folders.retain(|folder| folder.is_dir());
     folders.sort();
     folders.dedup();

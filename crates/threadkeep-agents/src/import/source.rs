@@ -1,13 +1,13 @@
 //! Importing one file.
 
 use std::collections::{HashMap, HashSet};
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use threadkeep::blocking::{LiveThread, Store, Workspace};
 use threadkeep::{
-    Change, Details, Durability, Error, Hash, ImportBatch, ImportPart, ImportSegment, ItemId, NewItem, NewThread,
-    Shelf, SourceFile, Thread, ThreadId, ThreadPatch,
+    Address, Change, Details, Durability, Error, Hash, ImportBatch, ImportPart, ImportSegment, ItemId, NewItem,
+    NewThread, Shelf, SourceFile, Thread, ThreadId, ThreadPatch,
 };
 
 use super::files::{self, Found};
@@ -21,6 +21,8 @@ const BATCH_RECORDS: usize = 256;
 /// … or this many bytes.
 const BATCH_BYTES: usize = 2 << 20;
 const KNOWN_PAGE: usize = 5_000;
+/// The size that is stored of a file until it was read to its end: no file has it, so the next import looks again.
+const UNFINISHED: i64 = -1;
 
 /// Why a file could not be imported.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub(super) enum Failure {
     File(String),
     /// Something about the store.
     Store(Error),
+    /// The id for its thread is taken by something that can't be read: the remains of a purged thread.
+    Taken(ThreadId),
 }
 
 impl From<Error> for Failure {
@@ -64,14 +68,24 @@ pub(super) fn continued_session(codec: &dyn Codec, path: &Path, head: &[u8]) -> 
 
 impl Import<'_> {
     pub(super) fn run(&self, workspaces: &mut HashMap<PathBuf, Workspace>) -> Result<Outcome, Failure> {
-        let known = self.store.source(&self.file.key)?;
-        let mut run = match known {
-            Some(source) if source.thread.is_some() => self.go_on(source)?,
-            // Its thread was purged, and the session went on since: it is imported anew.
-            Some(_) => Run { replace: true, ..Run::new(self, None) },
-            None => Run::new(self, None),
+        let mut taken = Vec::new();
+        loop {
+            // An id is found to be taken before anything of the file is stored, so it is simply read once more.
+            match self.attempt(&taken, workspaces) {
+                Err(Failure::Taken(id)) if !taken.contains(&id) => taken.push(id),
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn attempt(&self, taken: &[ThreadId], workspaces: &mut HashMap<PathBuf, Workspace>) -> Result<Outcome, Failure> {
+        let mut run = Run::new(self, taken, self.store.source(&self.file.key)?);
+        // A file whose thread was purged, and that went on since, is imported anew.
+        let rest = if run.thread.is_some() { self.go_on(&mut run)? } else { None };
+        let input = match rest {
+            Some(rest) => rest,
+            None => files::open(&self.file.path)?,
         };
-        let input = self.input_at(run.position.offset)?;
         for segment in Segments::starting_at(input, run.position) {
             run.take(segment?);
             if run.batch.len() >= BATCH_RECORDS || run.bytes >= BATCH_BYTES {
@@ -82,17 +96,14 @@ impl Import<'_> {
         run.finish()
     }
 
-    /// Goes on where the last import stopped, if the beginning of the file is still the same; else begins anew.
-    fn go_on(&self, source: SourceFile) -> Result<Run<'_>, Failure> {
-        let consumed = u64::try_from(source.consumed).unwrap_or(0);
-        let mut hasher = blake3::Hasher::new();
-        let line = match hash_prefix(&self.file.path, consumed, &mut hasher)? {
-            Some(line) if Hash(*hasher.finalize().as_bytes()) == source.prefix => line,
-            _ => {
-                return Ok(Run { replace: true, ..Run::new(self, Some(source)) });
-            }
+    /// Goes on where the last import stopped, if the beginning of the file is still the same: gives what comes after it.
+    fn go_on(&self, run: &mut Run<'_>) -> Result<Option<Input>, Failure> {
+        let Some(source) = run.stored.clone() else {
+            return Ok(None);
         };
-        let mut run = Run::new(self, None);
+        let Some(known) = known_part(&self.file.path, &source)? else {
+            return Ok(None);
+        };
         run.reader = self.codec.reader(&self.file.path, Some(&source.state));
         let mut after = -1;
         loop {
@@ -104,43 +115,51 @@ impl Import<'_> {
                 run.placed.push(record.item);
             }
         }
-        run.position = Position { offset: consumed, line };
-        run.hasher = hasher;
+        run.replace = false;
+        run.position = known.end;
+        run.hasher = known.hasher;
         run.records = source.records;
         run.skipped = source.skipped;
         let count = |value: i64| u64::try_from(value).unwrap_or(0);
         run.outcome.items.read = count(source.records);
         run.outcome.items.skipped = count(source.skipped);
         run.outcome.items.unchanged = count(source.records - source.skipped);
-        run.thread = source.thread;
-        run.said = run.reader.facts();
-        run.resumed = true;
-        Ok(run)
-    }
-
-    fn input_at(&self, offset: u64) -> Result<impl BufRead + use<>, Failure> {
-        let mut input = files::open(&self.file.path)?;
-        io::copy(&mut (&mut input).take(offset), &mut io::sink())?;
-        Ok(input)
+        run.said = self.with_meta_file(run.reader.facts());
+        Ok(Some(known.rest))
     }
 }
 
-/// Hashes the first bytes of a file; gives the number of the line after them, or nothing when the file is shorter.
-fn hash_prefix(path: &Path, length: u64, hasher: &mut blake3::Hasher) -> io::Result<Option<u64>> {
-    let mut input = files::open(path)?.take(length);
-    let mut line = 1;
-    let mut left = length;
-    loop {
-        let buffer = input.fill_buf()?;
-        if buffer.is_empty() {
-            return Ok((left == 0).then_some(line));
+type Input = BufReader<Box<dyn Read>>;
+
+/// The part of a file that is in the store, and what comes after it.
+struct KnownPart {
+    hasher: blake3::Hasher,
+    end: Position,
+    /// Of the file that was hashed: one that took its place meanwhile is no continuation of it.
+    rest: Input,
+}
+
+/// Reads the part of a file that is in the store; gives nothing when the file is shorter or says something else there.
+fn known_part(path: &Path, source: &SourceFile) -> io::Result<Option<KnownPart>> {
+    let consumed = u64::try_from(source.consumed).unwrap_or(0);
+    let mut rest = files::open(path)?;
+    let mut hasher = blake3::Hasher::new();
+    let mut end = Position { offset: 0, line: 1 };
+    while end.offset < consumed {
+        let buffer = rest.fill_buf()?;
+        let left = usize::try_from(consumed - end.offset).unwrap_or(usize::MAX);
+        let part = buffer.get(..left).unwrap_or(buffer);
+        if part.is_empty() {
+            return Ok(None);
         }
-        hasher.update(buffer);
-        line += buffer.iter().filter(|byte| **byte == b'\n').count() as u64;
-        let taken = buffer.len();
-        left -= taken as u64;
-        input.consume(taken);
+        hasher.update(part);
+        end.offset += part.len() as u64;
+        end.line += part.iter().filter(|byte| **byte == b'\n').count() as u64;
+        let length = part.len();
+        rest.consume(length);
     }
+    let same = Hash(*hasher.finalize().as_bytes()) == source.prefix;
+    Ok(same.then_some(KnownPart { hasher, end, rest }))
 }
 
 /// A record or bytes on their way into the store.
@@ -152,6 +171,8 @@ enum Pending {
 /// How far the import of a file has come.
 struct Run<'a> {
     import: &'a Import<'a>,
+    /// Ids that were found to be taken.
+    taken: &'a [ThreadId],
     reader: Box<dyn SourceReader>,
     hasher: blake3::Hasher,
     /// Behind the last segment that was taken; a step may end in the middle of a line.
@@ -160,20 +181,24 @@ struct Run<'a> {
     placed: Vec<ItemId>,
     batch: Vec<Pending>,
     bytes: usize,
+    /// What the store says of the file.
+    stored: Option<SourceFile>,
+    /// Whether an earlier import has begun with the file and not come to its end.
+    was_unfinished: bool,
     thread: Option<ThreadId>,
     live: Option<LiveThread>,
-    /// Whether items of the thread may be in the store already.
-    may_exist: bool,
+    /// Whether the thread is in the store, so that items of this file may be too: another file may have brought them.
+    exists: bool,
     /// Items of this run, to recognise a record that stands twice in one place.
     seen: HashSet<ItemId>,
     /// The beginning of the file has changed, so its map is written anew.
     replace: bool,
-    /// The thread existed, with at least the items that were imported before.
-    resumed: bool,
     records: i64,
     skipped: i64,
     outcome: Outcome,
-    /// The item that a delta-style fork stands on.
+    /// Where a new delta-style fork begins.
+    fork: Option<ForkPoint>,
+    /// The item that the roots of a delta-style fork stand on.
     base: Option<ItemId>,
     /// Whether a record with a place in the tree has been read.
     has_items: bool,
@@ -183,24 +208,29 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(import: &'a Import<'a>, former: Option<SourceFile>) -> Self {
+    /// The import of a whole file.
+    fn new(import: &'a Import<'a>, taken: &'a [ThreadId], stored: Option<SourceFile>) -> Self {
+        let thread = stored.as_ref().and_then(|source| source.thread.clone());
         Self {
             import,
+            taken,
             reader: import.codec.reader(&import.file.path, None),
             hasher: blake3::Hasher::new(),
             position: Position { offset: 0, line: 1 },
             placed: Vec::new(),
             batch: Vec::new(),
             bytes: 0,
-            thread: former.and_then(|source| source.thread),
             live: None,
-            may_exist: false,
+            exists: thread.is_some(),
+            thread,
             seen: HashSet::new(),
-            replace: false,
-            resumed: false,
+            replace: stored.is_some(),
+            was_unfinished: stored.as_ref().is_some_and(|source| source.size == UNFINISHED),
+            stored,
             records: 0,
             skipped: 0,
             outcome: Outcome::default(),
+            fork: None,
             base: None,
             has_items: false,
             said: ThreadFacts::default(),
@@ -278,52 +308,76 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let facts = self.import.with_meta_file(self.reader.facts());
-        let first = self.batch.iter().find_map(|pending| match pending {
-            Pending::Record { bytes, record, .. } => Some((bytes.as_slice(), record)),
-            Pending::Beside { .. } => None,
-        });
-        if self.thread.is_none() {
-            let Some((bytes, record)) = first else {
-                return Ok(());
-            };
-            let (id, exists) = self.import.choose_thread(&facts, bytes, record)?;
-            self.outcome.new_thread = !exists;
-            self.may_exist = exists;
-            self.thread = Some(id);
-        } else if self.live.is_none() {
-            self.may_exist = self.replace;
-        }
-        let Some(thread) = self.thread.clone() else {
+        let Some(thread) = self.settle_thread(&facts)? else {
             return Ok(());
         };
         if self.import.dry_run {
             self.count_only();
             return Ok(());
         }
+        let source = self.source(&thread, end);
+        let head = self.reader.head().filter(|_| end);
+        if self.batch.is_empty() && self.stored.as_ref() == Some(&source) && head.is_none() && facts == self.said {
+            return Ok(());
+        }
         if self.live.is_none() {
             self.live = Some(self.open(&thread, &facts, workspaces)?);
         }
-        let segments = self.segments(&thread)?;
         let batch = ImportBatch {
-            source: self.source(&thread),
+            expected: self.stored.as_ref().map(|stored| (stored.consumed, stored.prefix)),
             replace: std::mem::take(&mut self.replace),
-            segments,
-            head: if end {
-                self.reader.head().and_then(|number| self.placed.get(number as usize).copied())
-            } else {
-                None
-            },
-            patch: (end && facts != self.said).then(|| patch(&self.said, &facts)),
+            segments: self.segments(&thread)?,
+            head: head.and_then(|number| self.placed.get(number as usize).copied()),
+            // With every step, because the codec's state is, too: an import that goes on knows it all as said.
+            patch: (facts != self.said).then(|| patch(&self.said, &facts)),
             updated_at: facts.updated_at.or(Some(self.import.file.modified())),
+            source: source.clone(),
         };
         if let Some(live) = &self.live {
-            live.import(batch, Durability::Written)?;
+            live.import(batch, Durability::Written).map_err(|error| self.refused(error))?;
         }
-        if end {
-            self.said = facts;
-        }
+        self.stored = Some(source);
+        self.said = facts;
         self.bytes = 0;
         Ok(())
+    }
+
+    /// The thread that the file belongs to, decided with its first record; what its roots stand on is settled with it.
+    fn settle_thread(&mut self, facts: &ThreadFacts) -> Result<Option<ThreadId>, Failure> {
+        if self.live.is_some() {
+            return Ok(self.thread.clone());
+        }
+        if let Some(id) = &self.thread {
+            if let Some(thread) = self.import.find(id)? {
+                self.base = self.import.base_of(&thread, facts)?;
+            }
+            return Ok(Some(id.clone()));
+        }
+        let first = self.batch.iter().find_map(|pending| match pending {
+            Pending::Record { bytes, record, .. } => Some((bytes.as_slice(), record)),
+            Pending::Beside { .. } => None,
+        });
+        let Some((bytes, record)) = first else {
+            return Ok(None);
+        };
+        let chosen = self.import.choose_thread(facts, bytes, record, self.taken)?;
+        self.outcome.new_thread = chosen.is_new;
+        self.exists = chosen.exists;
+        self.base = chosen.base;
+        self.fork = chosen.fork;
+        self.thread = Some(chosen.id.clone());
+        Ok(Some(chosen.id))
+    }
+
+    /// What the refusal of a step means for the file.
+    fn refused(&self, error: Error) -> Failure {
+        match (error, &self.thread) {
+            (Error::AlreadyExists { what: "thread", .. }, Some(id)) => Failure::Taken(id.clone()),
+            (Error::Conflict { what: "source", .. }, _) => {
+                Failure::File("another import of this file is running or has gone on; import it again".to_owned())
+            }
+            (error, _) => error.into(),
+        }
     }
 
     fn count_only(&mut self) {
@@ -341,7 +395,7 @@ impl<'a> Run<'a> {
         facts: &ThreadFacts,
         workspaces: &mut HashMap<PathBuf, Workspace>,
     ) -> Result<LiveThread, Failure> {
-        if self.may_exist || self.resumed || self.replace {
+        if self.exists {
             return Ok(self.import.store.resume(thread, true)?);
         }
         let folder =
@@ -360,21 +414,14 @@ impl<'a> Run<'a> {
             created_at: facts.created_at.or(Some(self.import.file.modified())),
             ..NewThread::default()
         };
-        if let Some(continues) = &facts.continues {
-            match self.import.fork_base(continues)? {
-                Some((parent, address, item)) => {
-                    self.base = Some(item);
-                    self.import.store.fork(&parent, Some(address), new)?;
-                    return Ok(self.import.store.resume(thread, true)?);
-                }
-                None => {
-                    let session = &continues.session;
-                    self.problem(
-                        0,
-                        format!("it continues {session}, which is not in the store; only its own part was imported"),
-                    );
-                }
-            }
+        if let Some(fork) = &self.fork {
+            let forked = self.import.store.fork(&fork.parent, Some(fork.address), new);
+            forked.map_err(|error| self.refused(error))?;
+            return Ok(self.import.store.resume(thread, true)?);
+        }
+        if let Some(Continues { session, .. }) = &facts.continues {
+            let reason = format!("it continues {session}, which is not in the store; only its own part was imported");
+            self.problem(0, reason);
         }
         Ok(workspace.create(new)?)
     }
@@ -398,7 +445,7 @@ impl<'a> Run<'a> {
             let position = i64::try_from(offset).unwrap_or(i64::MAX);
             segments.push(ImportSegment { position, length: i64::try_from(length).unwrap_or(i64::MAX), part });
         }
-        let stored: HashSet<ItemId> = match self.may_exist {
+        let stored: HashSet<ItemId> = match self.exists {
             true => self.import.store.stored_items(fresh)?.into_iter().collect(),
             false => HashSet::new(),
         };
@@ -443,12 +490,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn source(&self, thread: &ThreadId) -> SourceFile {
+    fn source(&self, thread: &ThreadId, end: bool) -> SourceFile {
         SourceFile {
             agent: self.import.codec.agent().to_owned(),
             path: self.import.file.key.clone(),
             thread: Some(thread.clone()),
-            size: self.import.file.stored_size(),
+            // As it was found before it was read: what was written to it since makes a difference at the next look.
+            size: if end { self.import.file.stored_size() } else { UNFINISHED },
             mtime: self.import.file.mtime,
             consumed: i64::try_from(self.position.offset).unwrap_or(i64::MAX),
             prefix: Hash(*self.hasher.finalize().as_bytes()),
@@ -469,7 +517,7 @@ impl<'a> Run<'a> {
         if let Some(live) = &self.live {
             // Gives up the claim without a sync: the whole import is synced once, at its end.
             live.discard()?;
-            if self.outcome.new_thread && self.import.file.is_archived() {
+            if (self.outcome.new_thread || self.was_unfinished) && self.import.file.is_archived() {
                 self.import.store.archive(live.id())?;
             }
         }
@@ -478,9 +526,35 @@ impl<'a> Run<'a> {
     }
 }
 
+/// The item of its parent that a delta-style fork begins at.
+struct ForkPoint {
+    parent: ThreadId,
+    address: Address,
+    item: ItemId,
+}
+
+/// The thread that a file belongs to.
+struct Chosen {
+    id: ThreadId,
+    /// Whether it is in the store.
+    exists: bool,
+    /// Whether it has no items yet.
+    is_new: bool,
+    /// Where it is to begin, when it is a delta-style fork that is not in the store.
+    fork: Option<ForkPoint>,
+    /// The item that its roots stand on.
+    base: Option<ItemId>,
+}
+
 impl Import<'_> {
-    /// The id of the file's thread, and whether it is in the store already.
-    fn choose_thread(&self, facts: &ThreadFacts, bytes: &[u8], first: &Record) -> Result<(ThreadId, bool), Failure> {
+    /// Chooses the file's thread: one that begins with the file's first record, else a new one.
+    fn choose_thread(
+        &self,
+        facts: &ThreadFacts,
+        bytes: &[u8],
+        first: &Record,
+        taken: &[ThreadId],
+    ) -> Result<Chosen, Failure> {
         let stem = || self.file.path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         let session = facts.session_id.as_deref().and_then(thread_id).or_else(|| stem().as_deref().and_then(thread_id));
         let Some(id) = session else {
@@ -488,15 +562,22 @@ impl Import<'_> {
         };
         let other = other_thread_id(&id, &self.file.key);
         for id in [Some(id), other].into_iter().flatten() {
-            match self.find(&id)? {
-                None => return Ok((id, false)),
-                Some(thread) if thread.shelf == Shelf::Trashed => {
-                    return Err(Failure::File(format!(
-                        "its thread {id} is in the trash; restore it to import the file"
-                    )));
+            let Some(thread) = self.find(&id)? else {
+                if taken.contains(&id) {
+                    continue;
                 }
-                Some(_) if self.begins_with(&id, bytes, first)? => return Ok((id, true)),
-                Some(_) => {}
+                let fork = self.fork_point(facts)?;
+                let base = fork.as_ref().map(|fork| fork.item);
+                return Ok(Chosen { id, exists: false, is_new: true, fork, base });
+            };
+            if thread.shelf == Shelf::Trashed {
+                let reason = format!("its thread {id} is in the trash; restore it to import the file");
+                return Err(Failure::File(reason));
+            }
+            let base = self.base_of(&thread, facts)?;
+            let is_new = self.was_left_empty(&thread, facts)?;
+            if is_new || self.begins_with(&id, base, bytes, first)? {
+                return Ok(Chosen { id, exists: true, is_new, fork: None, base });
             }
         }
         Err(Failure::File("its id is taken by other conversations".to_owned()))
@@ -511,13 +592,43 @@ impl Import<'_> {
     }
 
     /// Whether the thread begins with this record: then it is the same conversation in another file.
-    fn begins_with(&self, id: &ThreadId, bytes: &[u8], first: &Record) -> Result<bool, Failure> {
-        let root = item_id(id, None, bytes, first.created_at);
+    fn begins_with(&self, id: &ThreadId, base: Option<ItemId>, bytes: &[u8], first: &Record) -> Result<bool, Failure> {
+        let root = item_id(id, base, bytes, first.created_at);
         Ok(!self.store.stored_items(vec![root])?.is_empty())
     }
 
-    /// The item of the parent session that a delta-style fork stands on.
-    fn fork_base(&self, continues: &Continues) -> Result<Option<(ThreadId, threadkeep::Address, ItemId)>, Failure> {
+    /// Whether an import made this thread for the file and was killed before it stored an item.
+    fn was_left_empty(&self, thread: &Thread, facts: &ThreadFacts) -> Result<bool, Failure> {
+        if thread.items > 0 || thread.details.agent.as_deref() != Some(self.codec.agent()) {
+            return Ok(false);
+        }
+        let Some(point) = thread.fork_point else {
+            return Ok(true);
+        };
+        Ok(self.fork_point(facts)?.is_some_and(|fork| fork.address == point))
+    }
+
+    /// The item that the roots of a stored thread stand on.
+    ///
+    /// The thread itself knows it best: its parent may have been purged since, or imported only after it.
+    fn base_of(&self, thread: &Thread, facts: &ThreadFacts) -> Result<Option<ItemId>, Failure> {
+        let Some(point) = thread.fork_point.filter(|_| facts.continues.is_some()) else {
+            return Ok(None);
+        };
+        match self.store.item(&thread.id, point) {
+            Ok(item) => Ok(Some(item.id)),
+            Err(Error::Corrupt { place, detail }) => {
+                Err(Failure::File(format!("the item that it continues is damaged: {place}: {detail}")))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The item of the parent session that a delta-style fork begins at, if that session is in the store.
+    fn fork_point(&self, facts: &ThreadFacts) -> Result<Option<ForkPoint>, Failure> {
+        let Some(continues) = &facts.continues else {
+            return Ok(None);
+        };
         let Some(parent) = thread_id(&continues.session) else {
             return Ok(None);
         };
@@ -541,7 +652,7 @@ impl Import<'_> {
         }
         let Some(item) = base else { return Ok(None) };
         let address = self.store.address_of(&parent, item)?;
-        Ok(Some((parent, address, item)))
+        Ok(Some(ForkPoint { parent, address, item }))
     }
 
     /// Adds what the small file beside a sub-agent's file says of it.

@@ -80,7 +80,8 @@ fn paths(args: &ImportArgs) -> Result<Vec<PathBuf>, Failure> {
     if args.scan {
         let home = etcetera::home_dir().ok().filter(|home| home.is_absolute());
         let unknown = || Report::usage("no home folder is known to look in").hint("name the folders");
-        paths.extend(scan(&home.ok_or_else(unknown)?));
+        let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+        paths.extend(scan(&home.ok_or_else(unknown)?, &variable));
     }
     Ok(paths)
 }

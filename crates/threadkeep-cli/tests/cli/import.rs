@@ -35,6 +35,20 @@ fn a_scan_finds_the_agents_homes() {
 }
 
 #[test]
+fn a_scan_looks_where_the_agents_variables_say() {
+    let sandbox = Sandbox::new();
+    let elsewhere = sandbox.path("elsewhere/projects/p");
+    std::fs::create_dir_all(&elsewhere).unwrap();
+    let folder = samples().join("claude-code/projects/-home-dev-webshop");
+    let name = "c3a94d17-80e2-4f6b-a1d5-73b2e9f04c68.jsonl";
+    std::fs::copy(folder.join(name), elsewhere.join(name)).unwrap();
+    let mut command = sandbox.command(&["--json", "import", "--scan"]);
+    let output = command.env("CLAUDE_CONFIG_DIR", sandbox.path("elsewhere")).output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["threads"]["new"], 1, "{report}");
+}
+
+#[test]
 fn what_can_not_be_imported_is_told() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.code(&["import", "/nowhere"]), 3);

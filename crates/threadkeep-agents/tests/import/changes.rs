@@ -1,0 +1,291 @@
+//! Files that change, grow, shrink or fail while they are imported, and imports that meet.
+
+use std::fs::{File, FileTimes, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use threadkeep::blocking::{LiveThread, Store};
+use threadkeep::{
+    Durability, Error, Hash, ImportBatch, ImportPart, ImportSegment, Shelf, SourceFile, StoreOptions, ThreadId,
+};
+use threadkeep_agents::import::{ImportOptions, ImportReport, Importer};
+
+use super::{SESSION, conversation, given_back, import, open, path_of, record, write};
+
+fn session() -> ThreadId {
+    ThreadId::new(SESSION).unwrap()
+}
+
+fn key(path: &Path) -> String {
+    path.canonicalize().unwrap().to_str().unwrap().to_owned()
+}
+
+/// Imports a file that is changed after it was looked at and before it is read: while an older file is done.
+fn import_while(store: &Store, folder: &Path, change: impl FnOnce()) -> ImportReport {
+    let first = folder.join("5e551011-0000-4000-8000-00000000000f.jsonl");
+    let line = record("first", None, "user", "An older session")
+        .replace(SESSION, first.file_stem().unwrap().to_str().unwrap());
+    let is_new = store.source(first.to_str().unwrap()).unwrap().is_none();
+    write(&first, &[line.replace("2026-03-01", "2026-02-01")], "\n");
+    let mut change = Some(change);
+    let report = Importer::new(store, ImportOptions::default())
+        .run(&[folder.to_owned()], &mut |progress| {
+            if progress.files_done == 1 {
+                assert_eq!(progress.file.file_name(), first.file_name());
+                change.take().unwrap()();
+            }
+        })
+        .unwrap();
+    assert!(is_new && change.is_none());
+    std::fs::remove_file(&first).unwrap();
+    report
+}
+
+fn stamp(path: &Path, store: &Store) -> (i64, i64) {
+    let source = store.source(&key(path)).unwrap().unwrap();
+    (source.size, source.consumed)
+}
+
+/// What is stored as the file's size is from before it was read, so that the next import looks again.
+#[test]
+fn a_file_that_changes_while_it_is_read_is_looked_at_again() {
+    let all = conversation();
+    let changed = [all[0].clone(), record("b1", Some("u1"), "assistant", "Another answer."), all[2].clone()];
+    let whole = |lines: &[String]| lines.join("\n") + "\n";
+    // What the file is after it was looked at, and whether another file takes its place.
+    let cases = [(whole(&all), false), (whole(&all[..1]), false), (whole(&changed), false), (whole(&changed), true)];
+    for (after, is_renamed) in cases {
+        let (folder, store) = open();
+        let sessions = folder.path().join("sessions");
+        std::fs::create_dir(&sessions).unwrap();
+        let path = sessions.join(format!("{SESSION}.jsonl"));
+        write(&path, &all[..2], "\n");
+        let size = i64::try_from(std::fs::metadata(&path).unwrap().len()).unwrap();
+        import_while(&store, &sessions, || {
+            let to = if is_renamed { folder.path().join("other") } else { path.clone() };
+            std::fs::write(&to, &after).unwrap();
+            std::fs::rename(&to, &path).unwrap();
+        });
+        assert_eq!(stamp(&path, &store).0, size);
+        assert_ne!(size, i64::try_from(after.len()).unwrap());
+        let again = import(&store, &path);
+        assert_eq!((again.files.unchanged, again.files.read), (0, 1));
+        assert!(given_back(&store, &path) == after.as_bytes());
+        assert_eq!(import(&store, &path).files.unchanged, 1);
+        assert!(store.verify(&session()).unwrap().is_valid());
+    }
+}
+
+/// The same of a file that is known: what was read before is read again where it differs.
+#[test]
+fn a_known_file_that_changes_while_it_is_read_is_looked_at_again() {
+    let all = conversation();
+    for lines in [&all[..1], &all[1..2], &all[..4]] {
+        let (folder, store) = open();
+        let sessions = folder.path().join("sessions");
+        std::fs::create_dir(&sessions).unwrap();
+        let path = sessions.join(format!("{SESSION}.jsonl"));
+        write(&path, &all[..2], "\n");
+        import(&store, &path);
+        write(&path, &all[..3], "\n");
+        import_while(&store, &sessions, || std::fs::write(&path, lines.join("\n") + "\n").unwrap());
+        let again = import(&store, &path);
+        assert_eq!(again.files.read, 1);
+        assert_eq!(import(&store, &path).files.unchanged, 1);
+        assert!(given_back(&store, &path) == std::fs::read(&path).unwrap());
+        assert!(store.verify(&session()).unwrap().is_valid());
+    }
+}
+
+/// A file that is shorter than what was read of it is read from its start; what it said before stays.
+#[test]
+fn a_file_that_shrank_is_read_from_its_start() {
+    let (folder, store) = open();
+    let path = folder.path().join(format!("{SESSION}.jsonl"));
+    let lines = conversation();
+    write(&path, &lines, "\n");
+    import(&store, &path);
+    write(&path, &lines[..3], "\n");
+    let shorter = import(&store, &path);
+    assert_eq!((shorter.items.read, shorter.items.unchanged), (3, 3));
+    assert!(given_back(&store, &path) == std::fs::read(&path).unwrap());
+    assert_eq!(store.get(&session()).unwrap().items, 4);
+    write(&path, &lines, "\n\n");
+    let longer = import(&store, &path);
+    assert_eq!((longer.items.read, longer.items.imported, longer.items.unchanged), (4, 0, 4));
+    assert!(store.verify(&session()).unwrap().is_valid());
+}
+
+/// Two files of one session that grow one after the other: the second failed at every import from then on.
+#[test]
+fn copies_of_a_session_grow_side_by_side() {
+    let (folder, store) = open();
+    let paths = ["a", "b"].map(|name| folder.path().join(name).join(format!("{SESSION}.jsonl")));
+    let lines = conversation();
+    for upto in 2..=4 {
+        for (index, path) in paths.iter().enumerate() {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            write(path, &lines[..upto], "\n");
+            let report = import(&store, path);
+            assert_eq!(report.files.failed, 0, "{report:?}");
+            assert_eq!(report.items.imported == 0, index == 1);
+        }
+    }
+    assert_eq!(path_of(&store, &session()), ["u1", "a1", "u2", "a2"]);
+    assert!(paths.iter().all(|path| given_back(&store, path) == std::fs::read(path).unwrap()));
+}
+
+fn step(source: SourceFile, expected: Option<(i64, Hash)>) -> ImportBatch {
+    ImportBatch { source, expected, replace: false, segments: vec![], head: None, patch: None, updated_at: None }
+}
+
+fn is_refused(live: &LiveThread, batch: ImportBatch) -> bool {
+    match live.import(batch, Durability::Written) {
+        Err(Error::Conflict { what: "source", .. }) => true,
+        Ok(_) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A step that was planned on something else than what is stored would move the map of the file back.
+#[test]
+fn a_step_planned_on_another_state_of_the_file_is_refused_and_stores_nothing() {
+    let (folder, store) = open();
+    let path = folder.path().join(format!("{SESSION}.jsonl"));
+    let lines = conversation();
+    write(&path, &lines[..1], "\n");
+    import(&store, &path);
+    let before = store.source(&key(&path)).unwrap().unwrap();
+    write(&path, &lines, "\n");
+    import(&store, &path);
+    let now = store.source(&key(&path)).unwrap().unwrap();
+    let live = store.resume(&session(), true).unwrap();
+    let position = now.consumed;
+    let part = ImportPart::Beside { bytes: b"{}".to_vec() };
+    let stale = ImportBatch {
+        segments: vec![ImportSegment { position, length: 2, part }],
+        ..step(before.clone(), Some((before.consumed, before.prefix)))
+    };
+    assert!(is_refused(&live, stale));
+    assert!(is_refused(&live, step(before.clone(), None)));
+    assert!(is_refused(&live, step(before, Some((now.consumed, Hash::of(b"other bytes"))))));
+    assert!(is_refused(&live, step(SourceFile { path: "/unknown".to_owned(), ..now.clone() }, Some((1, now.prefix)))));
+    assert_eq!(store.source(&key(&path)).unwrap().unwrap(), now);
+    assert!(store.source("/unknown").unwrap().is_none());
+    assert!(given_back(&store, &path) == std::fs::read(&path).unwrap());
+    assert!(!is_refused(&live, step(now.clone(), Some((now.consumed, now.prefix)))));
+}
+
+/// A pipe that gives its content to whoever opens it next, once; it takes the place of the path.
+fn pipe_at(path: &Path) {
+    let new = path.with_extension("pipe");
+    assert!(Command::new("mkfifo").arg(&new).status().unwrap().success());
+    std::fs::rename(new, path).unwrap();
+}
+
+/// An import that had looked at a file before another went on with it wrote back how far the file was read; every later
+/// import then failed, because it stored again what was stored.
+#[test]
+fn an_import_that_was_overtaken_leaves_the_file_alone() {
+    let (folder, store) = open();
+    let sessions = folder.path().join("sessions");
+    std::fs::create_dir(&sessions).unwrap();
+    let path = sessions.join(format!("{SESSION}.jsonl"));
+    let lines = conversation();
+    write(&path, &lines[..1], "\n");
+    import(&store, &path);
+    // Only its time differs, so the import that is overtaken finds nothing new.
+    let time = std::fs::metadata(&path).unwrap().modified().unwrap() + Duration::from_secs(9);
+    File::options().write(true).open(&path).unwrap().set_times(FileTimes::new().set_modified(time)).unwrap();
+    let content = std::fs::read(&path).unwrap();
+    let others_store = Store::open(StoreOptions::folder(folder.path().join("store"))).unwrap();
+    let (done, overtaken) = std::sync::mpsc::channel();
+    let report = import_while(&store, &sessions, || {
+        pipe_at(&path);
+        let (path, content, all) = (path.clone(), content.clone(), lines.clone());
+        std::thread::spawn(move || {
+            // The first to open it looks at how the file begins.
+            let mut pipe = OpenOptions::new().write(true).open(&path).unwrap();
+            pipe.write_all(&content).unwrap();
+            pipe_at(&path);
+            drop(pipe);
+            // The next reads it; it has asked the store before. Its file is complete only after the other import.
+            let mut pipe = OpenOptions::new().write(true).open(&path).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            write(&path, &all, "\n");
+            assert_eq!(import(&others_store, &path).items.imported, 3);
+            pipe.write_all(&content).unwrap();
+            done.send(()).unwrap();
+        });
+    });
+    overtaken.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert_eq!(report.files.failed, 1, "{report:?}");
+    assert!(report.problems[0].reason.contains("another import of this file"), "{report:?}");
+    assert_eq!(import(&store, &path).files.unchanged, 1);
+    let mut lines = lines;
+    lines.push(record("u3", Some("a2"), "user", "Ship it"));
+    write(&path, &lines, "\n");
+    assert_eq!(import(&store, &path).items.imported, 1);
+    assert!(given_back(&store, &path) == std::fs::read(&path).unwrap());
+}
+
+/// An import that finds nothing new of a file whose time alone has changed makes the next one a look.
+#[test]
+fn a_touched_file_is_read_once() {
+    let (folder, store) = open();
+    let path = folder.path().join(format!("{SESSION}.jsonl"));
+    write(&path, &conversation(), "\n");
+    import(&store, &path);
+    let time = std::fs::metadata(&path).unwrap().modified().unwrap() + Duration::from_secs(9);
+    File::options().write(true).open(&path).unwrap().set_times(FileTimes::new().set_modified(time)).unwrap();
+    let again = import(&store, &path);
+    assert_eq!((again.files.read, again.threads.unchanged, again.items.unchanged), (1, 1, 4));
+    assert_eq!(import(&store, &path).files.unchanged, 1);
+}
+
+/// Of a file whose end can't be read, what could be read is stored. It is not taken for read because it did not change
+/// since, and what an import that got no further has noted of the thread is not forgotten.
+#[test]
+fn a_file_that_fails_midway_keeps_what_was_read_and_is_tried_again() {
+    let (folder, store) = open();
+    let id = "019ce0bb-cccc-7000-8000-000000000003";
+    let archive = folder.path().join("archived_sessions");
+    std::fs::create_dir(&archive).unwrap();
+    let path = archive.join(format!("rollout-2026-03-14T09-00-00-{id}.jsonl.zst"));
+    let mut lines = vec![format!(
+        r#"{{"timestamp":"2026-03-14T09:00:00.000Z","type":"session_meta","payload":{{"id":"{id}","timestamp":"2026-03-14T09:00:00.000Z","cwd":"/home/dev/webshop","source":"cli"}}}}"#
+    )];
+    // Longer than what is looked at to recognise a file.
+    let words = "word ".repeat(60);
+    for number in 1..600 {
+        let payload = match number {
+            300 => r#"{"type":"thread_name_updated","thread_name":"Named midway"}"#.to_owned(),
+            _ => format!(r#"{{"type":"agent_message","message":"{number} {words}"}}"#),
+        };
+        lines.push(format!(r#"{{"timestamp":"2026-03-14T09:01:00.000Z","type":"event_msg","payload":{payload}}}"#));
+    }
+    let text = lines.join("\n") + "\n";
+    let half = text.match_indices('\n').nth(549).unwrap().0 + 1;
+    let mut bytes = zstd::encode_all(&text.as_bytes()[..half], 3).unwrap();
+    let end = zstd::encode_all(&text.as_bytes()[half..], 3).unwrap();
+    bytes.extend_from_slice(&end[..end.len() / 2]);
+    std::fs::write(&path, &bytes).unwrap();
+    let id = ThreadId::new(id).unwrap();
+    for _ in 0..2 {
+        let report = import(&store, &path);
+        assert_eq!((report.files.failed, report.files.unchanged, report.items.read), (1, 0, 0), "{report:?}");
+        let thread = store.get(&id).unwrap();
+        assert_eq!((thread.items, thread.shelf), (512, Shelf::Active));
+    }
+    bytes.extend_from_slice(&end[end.len() / 2..]);
+    std::fs::write(&path, &bytes).unwrap();
+    let report = import(&store, &path);
+    assert_eq!((report.files.failed, report.items.imported, report.items.unchanged), (0, 88, 512), "{report:?}");
+    let thread = store.get(&id).unwrap();
+    assert_eq!((thread.shelf, thread.details.title.as_deref()), (Shelf::Archived, Some("Named midway")));
+    assert!(given_back(&store, &path) == text.as_bytes());
+    assert_eq!(import(&store, &path).files.unchanged, 1);
+    assert!(store.verify(&id).unwrap().is_valid());
+}
