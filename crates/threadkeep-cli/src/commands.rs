@@ -2,6 +2,7 @@
 
 mod append;
 mod archive;
+mod claims;
 mod completions;
 mod delete;
 mod end;
@@ -19,6 +20,7 @@ mod rewind;
 mod show;
 mod stats;
 mod tail;
+mod take_over;
 mod tree;
 mod unarchive;
 mod verify;
@@ -93,6 +95,8 @@ enum Command {
     Label(label::LabelArgs),
     Pin(pin::PinArgs),
     End(end::EndArgs),
+    Claims(claims::ClaimsArgs),
+    TakeOver(take_over::TakeOverArgs),
     Archive(archive::ArchiveArgs),
     Unarchive(unarchive::UnarchiveArgs),
     Delete(delete::DeleteArgs),
@@ -223,6 +227,8 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Label(args) => label::run(&args, app),
         Command::Pin(args) => pin::run(&args, app),
         Command::End(args) => end::run(&args, app),
+        Command::Claims(args) => claims::run(&args, app),
+        Command::TakeOver(args) => take_over::run(&args, app),
         Command::Archive(args) => archive::run(&args, app),
         Command::Unarchive(args) => unarchive::run(&args, app),
         Command::Delete(args) => delete::run(&args, app),

@@ -60,11 +60,13 @@ pub(crate) fn shared_items(thread: &Thread) -> i64 {
     thread.fork_point.map_or(0, |point| i64::from(point.depth) + 1)
 }
 
-fn holder(holder: &Holder) -> Value {
+/// The holder of a claim.
+pub(crate) fn holder(holder: &Holder) -> Value {
     json!({
         "label": holder.label,
         "hostname": holder.hostname,
         "pid": holder.pid,
+        "start_ticks": holder.start_ticks,
         "acquired_at": time(holder.acquired_at),
         "heartbeat_at": time(holder.heartbeat_at),
     })

@@ -7,6 +7,7 @@ use std::path::Path;
 use pollster::block_on;
 
 use crate::branch::Tree;
+use crate::claims::{ClaimInfo, ReleaseRequest};
 use crate::error::Result;
 use crate::id::{Address, BranchId, ItemId, ThreadId, WorkspaceId};
 use crate::item::{Appended, Durability, Item, NewItem};
@@ -18,7 +19,7 @@ use crate::sources::{FilePart, ImportBatch, KnownRecord, SourceFile, SourceStamp
 use crate::stats::Stats;
 use crate::store::StoreOptions;
 use crate::thread::{ListQuery, NewThread, Page, Status, Thread, ThreadPatch};
-use crate::turn::{Turn, TurnEnd};
+use crate::turn::{Turn, TurnEnd, TurnEnded};
 use crate::turns::TurnQuery;
 use crate::workspaces::WorkspaceInfo;
 
@@ -176,6 +177,22 @@ impl Threads {
         block_on(self.0.resume(thread, include_archived)).map(LiveThread)
     }
 
+    /// Waits for [`crate::Threads::take_over`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn take_over(&self, thread: &ThreadId, reason: &str, include_archived: bool) -> Result<LiveThread> {
+        block_on(self.0.take_over(thread, reason, include_archived)).map(LiveThread)
+    }
+
+    /// Waits for [`crate::Threads::reserve`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn reserve(&self, threads: &[ThreadId], include_archived: bool) -> Result<Vec<LiveThread>> {
+        Ok(block_on(self.0.reserve(threads, include_archived))?.into_iter().map(LiveThread).collect())
+    }
+
     /// Waits for [`crate::Threads::verify_all`].
     ///
     /// # Errors
@@ -209,6 +226,8 @@ mirror! { Threads, "Threads":
     fn label(&self, thread: &ThreadId, branch: BranchId, label: Option<String>) -> Result<()>;
     fn sources(&self, thread: &ThreadId) -> Result<Vec<SourceFile>>;
     fn verify(&self, thread: &ThreadId) -> Result<Verdict>;
+    fn request_release(&self, thread: &ThreadId) -> Result<ReleaseRequest>;
+    fn claims(&self) -> Result<Vec<ClaimInfo>>;
 }
 
 impl LiveThread {
@@ -227,7 +246,8 @@ mirror! { LiveThread, "LiveThread":
     fn append(&self, items: Vec<NewItem>) -> Result<Appended>;
     fn append_with(&self, items: Vec<NewItem>, options: AppendOptions) -> Result<Appended>;
     fn begin_turn(&self, prompt: NewItem) -> Result<Appended>;
-    fn end_turn(&self, end: TurnEnd) -> Result<i64>;
+    fn end_turn(&self, end: TurnEnd) -> Result<TurnEnded>;
+    fn release_requested(&self) -> Result<Option<ReleaseRequest>>;
     fn rewind(&self, to: Address) -> Result<()>;
     fn clear(&self) -> Result<u64>;
     fn head(&self) -> Result<Option<Address>>;

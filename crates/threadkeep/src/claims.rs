@@ -4,29 +4,44 @@ use std::fmt;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::db::sqlite::{create_folder, open_private};
-use crate::db::{Row, Tx, query_one, statements};
+use crate::db::{Row, Sync, Tx, WeakDb, query_all, query_one, statements};
 use crate::error::{Error, Result};
+use crate::host::Host;
 use crate::id::ThreadId;
+use crate::item::check_text;
+use crate::threads::Scope;
 use crate::time::Timestamp;
 
 /// Where locks do not reach, a holder is believed to live for this long after its last sign of life.
 const LEASE_MILLIS: i64 = 120_000;
+const MAX_LABEL_BYTES: usize = 1024;
 /// How often a holder gives a sign of life.
 pub(crate) const HEARTBEAT_MILLIS: i64 = 30_000;
 
 statements! {
-    CLAIM = "SELECT c.holder, c.machine, c.hostname, c.pid, c.label, c.acquired_at, c.heartbeat_at, t.epoch
+    CLAIM = "SELECT c.holder, c.machine, c.hostname, c.pid, c.label, c.acquired_at, c.heartbeat_at, c.boot, c.namespace,
+        c.start_ticks, t.epoch
         FROM threads t LEFT JOIN claims c ON c.thread = t.id WHERE t.id = ?1 AND t.shelf < 2";
+    CLAIMS = "SELECT c.holder, c.machine, c.hostname, c.pid, c.label, c.acquired_at, c.heartbeat_at, c.boot, c.namespace,
+        c.start_ticks, c.epoch, t.id, t.title, t.preview, c.wanted_by, c.wanted_at
+        FROM claims c JOIN threads t ON t.id = c.thread
+        WHERE (CAST(?1 AS BYTEA) IS NULL OR t.workspace = ?1) ORDER BY c.acquired_at, t.id";
     RAISE_EPOCH = "UPDATE threads SET epoch = epoch + 1 WHERE id = ?1 AND epoch = ?2 AND shelf < 2";
-    WRITE_CLAIM = "INSERT INTO claims (thread, epoch, holder, machine, hostname, pid, label, acquired_at, heartbeat_at)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)
+    WRITE_CLAIM = "INSERT INTO claims (thread, epoch, holder, machine, hostname, pid, label, acquired_at, heartbeat_at,
+          boot, namespace, start_ticks)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, ?10, ?11)
         ON CONFLICT (thread) DO UPDATE SET epoch = excluded.epoch, holder = excluded.holder, machine = excluded.machine,
           hostname = excluded.hostname, pid = excluded.pid, label = excluded.label, acquired_at = excluded.acquired_at,
-          heartbeat_at = excluded.heartbeat_at";
+          heartbeat_at = excluded.heartbeat_at, boot = excluded.boot, namespace = excluded.namespace,
+          start_ticks = excluded.start_ticks, wanted_by = NULL, wanted_at = NULL";
+    ASK = "UPDATE claims SET wanted_by = ?2, wanted_at = ?3 WHERE thread = ?1";
+    ASKED = "SELECT wanted_by, wanted_at FROM claims WHERE thread = ?1 AND epoch = ?2 AND wanted_by IS NOT NULL";
     RELEASE = "DELETE FROM claims WHERE thread = ?1 AND epoch = ?2";
     RELEASE_HELD = "DELETE FROM claims WHERE thread = ?1 AND holder = ?2";
     HEARTBEAT = "UPDATE claims SET heartbeat_at = ?2 WHERE holder = ?1";
@@ -43,6 +58,12 @@ pub struct Holder {
     pub hostname: String,
     /// The process, as its own system numbers it.
     pub pid: i64,
+    /// The process's start, in clock ticks since that of its system.
+    pub start_ticks: i64,
+    /// The id of its system's start.
+    pub boot: String,
+    /// The namespace that the process's number belongs to.
+    pub namespace: String,
     /// What the program calls itself.
     pub label: String,
     /// Since when.
@@ -57,6 +78,32 @@ impl fmt::Display for Holder {
     }
 }
 
+/// Somebody asks the holder of a thread to hand it over at the end of its turn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReleaseRequest {
+    /// What the asking program calls itself.
+    pub by: String,
+    /// When it asked.
+    pub at: Timestamp,
+}
+
+/// A claim, for whoever wants to know who writes what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ClaimInfo {
+    /// The thread.
+    pub thread: ThreadId,
+    /// What to call it.
+    pub name: String,
+    /// The epoch of the claim.
+    pub epoch: i64,
+    /// Who holds it.
+    pub holder: Holder,
+    /// Whether the holder is alive; a dead one is replaced by the next that resumes the thread.
+    pub live: bool,
+    /// Who asks for it.
+    pub wanted: Option<ReleaseRequest>,
+}
+
 /// The claim on a thread as it is stored.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
@@ -67,7 +114,7 @@ pub(crate) struct Claim {
 /// Reads the claim on a thread.
 pub(crate) fn read(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Claim> {
     let claim = query_one(tx, CLAIM, &[thread.as_str().into()], |row| {
-        Ok(Claim { holder: read_holder(row)?, epoch: row.int(7)? })
+        Ok(Claim { holder: read_holder(row)?, epoch: row.int(10)? })
     })?;
     claim.ok_or_else(|| Error::not_found("thread", thread))
 }
@@ -86,6 +133,9 @@ pub(crate) fn take(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64, holder: &Hold
         holder.pid.into(),
         holder.label.as_str().into(),
         holder.acquired_at.0.into(),
+        holder.boot.as_str().into(),
+        holder.namespace.as_str().into(),
+        holder.start_ticks.into(),
     ];
     tx.execute(WRITE_CLAIM, &args)?;
     Ok(Some(epoch + 1))
@@ -99,6 +149,40 @@ pub(crate) fn release(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64) -> Result<
 /// Gives up the claim on a thread that this holder has just created.
 pub(crate) fn release_held(tx: &mut dyn Tx, thread: &ThreadId, holder: &str) -> Result<()> {
     tx.execute(RELEASE_HELD, &[thread.as_str().into(), holder.into()]).map(drop)
+}
+
+/// Asks the holder of a thread to hand it over.
+pub(crate) fn ask(tx: &mut dyn Tx, thread: &ThreadId, request: &ReleaseRequest) -> Result<()> {
+    check_text("label", &request.by, MAX_LABEL_BYTES)?;
+    match tx.execute(ASK, &[thread.as_str().into(), request.by.as_str().into(), request.at.0.into()])? {
+        0 => Err(Error::not_found("claim on thread", thread)),
+        _ => Ok(()),
+    }
+}
+
+/// Who asks for the claim at this epoch, if anybody does.
+pub(crate) fn asked(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64) -> Result<Option<ReleaseRequest>> {
+    query_one(tx, ASKED, &[thread.as_str().into(), epoch.into()], |row| {
+        Ok(ReleaseRequest { by: row.text(0)?.to_owned(), at: Timestamp(row.int(1)?) })
+    })
+}
+
+/// All claims, the oldest first; whether their holders are alive is for the caller to find out.
+pub(crate) fn list(tx: &mut dyn Tx, scope: Scope) -> Result<Vec<ClaimInfo>> {
+    let read = |row: &Row<'_>| {
+        let thread = row.parse(11, ThreadId::new(row.text(11)?).ok(), "a thread id")?;
+        let name = row.opt_text(12)?.or(row.opt_text(13)?).unwrap_or_else(|| thread.as_str()).to_owned();
+        let wanted = row.opt_text(14)?.zip(row.opt_int(15)?);
+        Ok(ClaimInfo {
+            name,
+            epoch: row.int(10)?,
+            holder: row.parse(0, read_holder(row)?, "a holder")?,
+            live: false,
+            wanted: wanted.map(|(by, at)| ReleaseRequest { by: by.to_owned(), at: Timestamp(at) }),
+            thread,
+        })
+    };
+    query_all(tx, CLAIMS, &[scope.arg()], read)
 }
 
 /// Gives a sign of life for every claim of a holder.
@@ -118,7 +202,36 @@ fn read_holder(row: &Row<'_>) -> Result<Option<Holder>> {
         label: row.text(4)?.to_owned(),
         acquired_at: Timestamp(row.int(5)?),
         heartbeat_at: Timestamp(row.int(6)?),
+        boot: row.text(7)?.to_owned(),
+        namespace: row.text(8)?.to_owned(),
+        start_ticks: row.int(9)?,
     }))
+}
+
+/// Gives signs of life for a holder that has nothing to write, where a lock does not show that it lives.
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    /// Dropped to end it.
+    _stop: mpsc::Sender<()>,
+}
+
+impl Pulse {
+    /// Starts it; it ends with this value or with the store.
+    pub(crate) fn start(db: WeakDb, host: Arc<dyn Host>, holder: String) -> Result<Self> {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let period = Duration::from_millis(HEARTBEAT_MILLIS.unsigned_abs());
+        let beat = move || {
+            while let Err(mpsc::RecvTimeoutError::Timeout) = stopped.recv_timeout(period) {
+                let Some(db) = db.upgrade() else { return };
+                let (holder, now) = (holder.clone(), host.now());
+                // Nobody waits for it: a sign that fails is followed by another.
+                drop(db.write(Sync::Written, move |tx| heartbeat(tx, &holder, now)));
+            }
+        };
+        let thread = std::thread::Builder::new().name("threadkeep-pulse".to_owned()).spawn(beat);
+        thread.map_err(|error| Error::Backend { detail: format!("no thread for signs of life: {error}") })?;
+        Ok(Self { _stop: stop })
+    }
 }
 
 /// Tells living holders from dead ones by the locks that they hold on their own files.
@@ -137,6 +250,11 @@ pub(crate) struct Liveness {
 impl Liveness {
     pub(crate) fn new(store: Option<&Path>, shared: bool) -> Self {
         Self { folder: store.map(|store| store.join("holders")), shared, own: std::sync::Mutex::new(None) }
+    }
+
+    /// Whether a holder has to give signs of life, because its lock does not show everywhere that it lives.
+    pub(crate) fn needs_signs(&self) -> bool {
+        self.shared
     }
 
     /// Makes this store's holder visible as alive until the process ends or the store is dropped.

@@ -11,7 +11,7 @@ pub(crate) mod writer;
 
 use std::ops::ControlFlow;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use futures_channel::oneshot;
@@ -205,6 +205,11 @@ impl Db {
         Self { driver }
     }
 
+    /// A handle that does not keep the driver running.
+    pub(crate) fn downgrade(&self) -> WeakDb {
+        WeakDb { driver: Arc::downgrade(&self.driver) }
+    }
+
     /// Queues a closure that writes. It runs in its own savepoint and is answered after the commit; dropping the answer does not stop it.
     pub(crate) fn write<T, F>(&self, sync: Sync, run: F) -> Pending<T>
     where
@@ -250,6 +255,19 @@ where
         let ended = || Error::Backend { detail: "the request was not run".to_owned() };
         // A caller that no longer waits needs no answer.
         drop(reply.send(outcome.and_then(|()| value.ok_or_else(ended))));
+    }
+}
+
+/// A handle that does not keep the driver running.
+#[derive(Debug, Clone)]
+pub(crate) struct WeakDb {
+    driver: Weak<dyn Driver>,
+}
+
+impl WeakDb {
+    /// The handle, while somebody else still has one.
+    pub(crate) fn upgrade(&self) -> Option<Db> {
+        self.driver.upgrade().map(Db::new)
     }
 }
 

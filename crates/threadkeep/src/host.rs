@@ -21,8 +21,43 @@ pub trait Host: Send + Sync + fmt::Debug {
     /// The name that people know this machine by.
     fn hostname(&self) -> String;
 
+    /// Which process this is. Shown to whoever finds a thread held; nothing is decided by it.
+    fn process(&self) -> ProcessIdentity {
+        ProcessIdentity::of_this_process()
+    }
+
     /// What is known of a project's folder. The folder need not exist.
     fn project(&self, path: &Path) -> ProjectFacts;
+}
+
+/// What tells a process from every other one, in the numbers of its own system.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProcessIdentity {
+    /// Its number; another container may count from elsewhere.
+    pub pid: i64,
+    /// When it was started, in clock ticks since the system was; numbers are used again, and these are not.
+    pub start_ticks: i64,
+    /// The id of the system's start; empty where that is not known.
+    pub boot: String,
+    /// The namespace that its number belongs to; empty where that is not known.
+    pub namespace: String,
+}
+
+impl ProcessIdentity {
+    /// Reads them from the system.
+    pub fn of_this_process() -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
+        let stat = read("/proc/self/stat");
+        // The second field is a name in parentheses that may hold anything; the start is the twentieth after it.
+        let start = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse().ok());
+        let namespace = std::fs::read_link("/proc/self/ns/pid").map(|link| link.to_string_lossy().into_owned());
+        Self {
+            pid: i64::from(std::process::id()),
+            start_ticks: start.unwrap_or(0),
+            boot: read("/proc/sys/kernel/random/boot_id"),
+            namespace: namespace.unwrap_or_default(),
+        }
+    }
 }
 
 /// What a folder says about the project it belongs to.

@@ -61,11 +61,11 @@ mod writers;
 mod readme {}
 
 pub use branch::{Branch, Tree};
-pub use claims::Holder;
+pub use claims::{ClaimInfo, Holder, ReleaseRequest};
 #[doc(hidden)]
 pub use db::statement_texts;
 pub use error::{Error, Result};
-pub use host::{Host, ProjectFacts, SystemHost};
+pub use host::{Host, ProcessIdentity, ProjectFacts, SystemHost};
 pub use id::{Address, BranchId, ItemId, ThreadId, WorkspaceId, WriterId};
 pub use item::{
     Appended, AppendedItem, Durability, Expect, FORMAT, Hash, Item, Kind, MAX_CONTENT_BYTES, NewItem, Role,
@@ -84,7 +84,7 @@ pub use thread::{
 };
 pub use thread_store::{BoxFuture, ThreadStore};
 pub use time::Timestamp;
-pub use turn::{Turn, TurnEnd, TurnStatus};
+pub use turn::{Turn, TurnEnd, TurnEnded, TurnStatus};
 pub use turns::TurnQuery;
 pub use uuid::Uuid;
 pub use view::{Part, Usage, View, ViewCodec};

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_lock::Mutex;
 
-use crate::claims;
+use crate::claims::{self, ReleaseRequest};
 use crate::db::{Pending, Sync, Tx};
 use crate::error::{Error, Result};
 use crate::id::{Address, ItemId, ThreadId, WriterId};
-use crate::item::{Appended, Durability, Expect, Item, NewItem};
+use crate::item::{Appended, Durability, Expect, Item, Kind, NewItem, Role};
 use crate::log::append::{After, Append, Prepared, Run, TurnRule, append, find_repeated};
 use crate::log::read::ItemQuery;
 use crate::log::{head, path};
@@ -19,8 +19,9 @@ use crate::sources::{self, ImportBatch, ImportPart};
 use crate::store::{Inner, Threads};
 use crate::thread::{Page, Policy, Thread};
 use crate::threads::{self, Creation, Scope};
-use crate::turn::TurnEnd;
+use crate::turn::{TurnEnd, TurnEnded};
 use crate::turns;
+use crate::view::{Part, View};
 
 /// How many bytes may be on their way unacknowledged before an append waits.
 const QUEUE_BYTES: usize = 8 << 20;
@@ -97,6 +98,48 @@ impl LiveThread {
         Ok(Self::with_phase(inner, id, policy, Phase::Open(claiming.hand_over())))
     }
 
+    /// Takes the claim whoever holds it, and says so in the thread.
+    pub(crate) async fn take_over(inner: Arc<Inner>, id: ThreadId, reason: String) -> Result<Self> {
+        if reason.trim().is_empty() {
+            return Err(Error::invalid("reason", "whoever finds the thread taken over wants to know why"));
+        }
+        let (holder, writer, now) = (inner.holder()?, inner.writer().await?, inner.host.now());
+        for _ in 0..CLAIM_ATTEMPTS {
+            let thread = id.clone();
+            let claim = inner.db.read(move |tx| claims::read(tx, &thread)).await?;
+            let from = claim.holder.map_or_else(|| "nobody".to_owned(), |from| from.to_string());
+            let text = format!("{} took this thread over from {from}: {reason}", holder.label);
+            let view = View { role: Some(Role::System), parts: vec![Part::Note { text }], ..View::default() };
+            let event = Prepared::new(NewItem::from_view(Kind::Event, &view), &*inner.host)?;
+            let claiming = Claiming::new(&inner, &id, claim.epoch + 1);
+            let request = Append {
+                thread: id.clone(),
+                epoch: claim.epoch + 1,
+                writer,
+                now,
+                expect: Expect::Any,
+                turns: TurnRule::Open,
+                runs: vec![Run { after: After::Head, items: Arc::new([event]) }],
+                requires: None,
+            };
+            let (holder, taken) = (holder.clone(), Arc::clone(&claiming.taken));
+            let take = move |tx: &mut dyn Tx| {
+                if claims::take(tx, &request.thread, claim.epoch, &holder)?.is_none() {
+                    return Ok(false);
+                }
+                append(tx, &request)?;
+                taken.store(true, Ordering::SeqCst);
+                Ok(true)
+            };
+            if inner.db.write(Sync::Synced, take).await? {
+                let thread = id.clone();
+                let policy = inner.db.read(move |tx| threads::policy(tx, &thread)).await?;
+                return Ok(Self::with_phase(inner, id, policy, Phase::Open(claiming.hand_over())));
+            }
+        }
+        Err(Error::Busy { detail: format!("others took the claim on {id} {CLAIM_ATTEMPTS} times") })
+    }
+
     fn with_phase(inner: Arc<Inner>, id: ThreadId, policy: Policy, phase: Phase) -> Self {
         let state = State { phase, policy, queue: VecDeque::new(), unsaved: VecDeque::new(), refused: VecDeque::new() };
         Self { live: Arc::new(Live { inner, id, state: Mutex::new(state) }) }
@@ -158,13 +201,37 @@ impl LiveThread {
         self.settle_and_send(&mut state, request, Sync::Synced).await
     }
 
-    /// Ends the open turn; gives its ordinal.
+    /// Ends the open turn. When somebody has asked for the thread, this hands it over, in the same transaction: the claim is
+    /// given up and the handle is closed.
     ///
     /// # Errors
     /// [`Error::NotFound`] when no turn is open.
-    pub async fn end_turn(&self, end: TurnEnd) -> Result<i64> {
-        self.under_claim(move |tx, claim| turns::end(tx, claim.thread, claim.epoch, claim.writer, claim.now, &end))
-            .await
+    pub async fn end_turn(&self, end: TurnEnd) -> Result<TurnEnded> {
+        let mut state = self.live.state.lock().await;
+        let change = move |tx: &mut dyn Tx, claim: &UnderClaim<'_>| {
+            let ordinal = turns::end(tx, claim.thread, claim.epoch, claim.writer, claim.now, &end)?;
+            let handed_over = claims::asked(tx, claim.thread, claim.epoch)?;
+            if handed_over.is_some() {
+                claims::release(tx, claim.thread, claim.epoch)?;
+            }
+            Ok(TurnEnded { ordinal, handed_over })
+        };
+        let ended = self.under_claim_held(&mut state, change).await?;
+        if ended.handed_over.is_some() {
+            state.phase = Phase::Closed;
+        }
+        Ok(ended)
+    }
+
+    /// Who has asked for the thread, if anybody has. [`LiveThread::end_turn`] hands it over, and so does
+    /// [`LiveThread::shutdown`].
+    ///
+    /// # Errors
+    /// As every read.
+    pub async fn release_requested(&self) -> Result<Option<ReleaseRequest>> {
+        let Phase::Open(epoch) = self.live.state.lock().await.phase else { return Ok(None) };
+        let id = self.live.id.clone();
+        self.live.inner.db.read(move |tx| claims::asked(tx, &id, epoch)).await
     }
 
     /// Moves the head back (or anywhere) to an item of this thread. What came after it stays, on its branch.
@@ -550,15 +617,23 @@ impl LiveThread {
     }
 
     /// Runs a change of the thread under the claim, after everything that was appended.
-    async fn under_claim<T, F>(&self, mut run: F) -> Result<T>
+    async fn under_claim<T, F>(&self, run: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&mut dyn Tx, &UnderClaim<'_>) -> Result<T> + Send + 'static,
     {
         let mut state = self.live.state.lock().await;
-        self.check_open(&state)?;
-        let epoch = self.materialise(&mut state, Sync::Synced).await?;
-        self.settle(&mut state).await?;
+        self.under_claim_held(&mut state, run).await
+    }
+
+    async fn under_claim_held<T, F>(&self, state: &mut State, mut run: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut dyn Tx, &UnderClaim<'_>) -> Result<T> + Send + 'static,
+    {
+        self.check_open(state)?;
+        let epoch = self.materialise(state, Sync::Synced).await?;
+        self.settle(state).await?;
         let (thread, writer) = (self.live.id.clone(), self.live.inner.writer().await?);
         let now = self.live.inner.host.now();
         let change = move |tx: &mut dyn Tx| run(tx, &UnderClaim { thread: &thread, epoch, writer, now });

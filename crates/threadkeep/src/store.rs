@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::branch::Tree;
-use crate::claims::{self, Holder, Liveness};
+use crate::claims::{self, ClaimInfo, Holder, Liveness, Pulse, ReleaseRequest};
 use crate::db::sqlite::{self, Location};
 use crate::db::writer::SqliteDriver;
 use crate::db::{Db, Sync, Tx, Value, migrations, query_one, statements};
@@ -158,6 +158,7 @@ pub(crate) struct Inner {
     read_only: bool,
     notices: Vec<String>,
     last_heartbeat: Mutex<Timestamp>,
+    pulse: Mutex<Option<Pulse>>,
 }
 
 impl Store {
@@ -595,15 +596,68 @@ impl Threads {
     /// # Errors
     /// [`Error::ClaimHeld`] names a live holder; [`Error::Archived`] unless `include_archived`.
     pub async fn resume(&self, thread: &ThreadId, include_archived: bool) -> Result<LiveThread> {
-        match self.get(thread).await?.shelf {
-            Shelf::Active => {}
-            Shelf::Archived if include_archived => {}
-            Shelf::Archived => {
-                return Err(Error::Archived { thread: thread.clone() });
-            }
-            Shelf::Trashed | Shelf::Stub => return Err(Error::not_found("thread", thread)),
-        }
+        self.check_writable(thread, include_archived).await?;
         LiveThread::resume(Arc::clone(&self.inner), thread.clone()).await
+    }
+
+    /// Takes the claim on a thread from whoever holds it, alive or not: its next write is refused with [`Error::ClaimLost`].
+    /// That this happened, and why, is appended to the thread.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] without a reason; [`Error::Archived`] unless `include_archived`.
+    pub async fn take_over(
+        &self,
+        thread: &ThreadId,
+        reason: impl Into<String>,
+        include_archived: bool,
+    ) -> Result<LiveThread> {
+        self.check_writable(thread, include_archived).await?;
+        LiveThread::take_over(Arc::clone(&self.inner), thread.clone(), reason.into()).await
+    }
+
+    /// Asks the live holder of a thread to hand it over: its handle closes at the end of its turn, or when it chooses to.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when nobody holds the thread.
+    pub async fn request_release(&self, thread: &ThreadId) -> Result<ReleaseRequest> {
+        let request = ReleaseRequest { by: self.inner.holder.label.clone(), at: self.inner.host.now() };
+        let (scope, id, asked) = (self.scope, thread.clone(), request.clone());
+        let ask = move |tx: &mut dyn Tx| {
+            threads::check_visible(tx, scope, &id)?;
+            claims::ask(tx, &id, &asked)
+        };
+        self.inner.db.write(Sync::Written, ask).await?;
+        Ok(request)
+    }
+
+    /// All claims on the threads that this handle sees, the oldest first, those of dead holders included.
+    ///
+    /// # Errors
+    /// As every read.
+    pub async fn claims(&self) -> Result<Vec<ClaimInfo>> {
+        let scope = self.scope;
+        let mut claims = self.inner.db.read(move |tx| claims::list(tx, scope)).await?;
+        for claim in &mut claims {
+            claim.live = self.inner.is_alive(&claim.holder);
+        }
+        Ok(claims)
+    }
+
+    /// Takes the claims on several threads, all or none.
+    ///
+    /// # Errors
+    /// [`Error::ClaimHeld`] names the first that a live holder has; then none is taken.
+    pub async fn reserve(&self, threads: &[ThreadId], include_archived: bool) -> Result<Vec<LiveThread>> {
+        let mut ids: Vec<ThreadId> = threads.to_vec();
+        // Two who reserve the same threads in different orders must not refuse each other.
+        ids.sort_unstable();
+        ids.dedup();
+        let mut reserved = Vec::with_capacity(ids.len());
+        for id in &ids {
+            // Dropping what was reserved so far gives it up again.
+            reserved.push(self.resume(id, include_archived).await?);
+        }
+        Ok(reserved)
     }
 
     /// Verifies a thread: every digest, every link, every witness. Reads in steps, so that writers go on.
@@ -700,6 +754,15 @@ impl Threads {
         self.inner.db.read(checked).await
     }
 
+    async fn check_writable(&self, thread: &ThreadId, include_archived: bool) -> Result<()> {
+        match self.get(thread).await?.shelf {
+            Shelf::Active => Ok(()),
+            Shelf::Archived if include_archived => Ok(()),
+            Shelf::Archived => Err(Error::Archived { thread: thread.clone() }),
+            Shelf::Trashed | Shelf::Stub => Err(Error::not_found("thread", thread)),
+        }
+    }
+
     async fn shelve(&self, thread: &ThreadId, to: Shelf) -> Result<Thread> {
         let (scope, id, now) = (self.scope, thread.clone(), self.inner.host.now());
         let change = move |tx: &mut dyn Tx| threads::shelve(tx, scope, &id, to, now);
@@ -723,6 +786,11 @@ impl Inner {
             return Err(Error::ReadOnly { detail: "it was opened for reading only".to_owned() });
         }
         self.liveness.announce(&self.holder.id)?;
+        let mut pulse = self.pulse.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.liveness.needs_signs() && pulse.is_none() {
+            *pulse = Some(Pulse::start(self.db.downgrade(), Arc::clone(&self.host), self.holder.id.clone())?);
+        }
+        drop(pulse);
         let now = self.host.now();
         Ok(Holder { acquired_at: now, heartbeat_at: now, ..self.holder.clone() })
     }
@@ -832,11 +900,15 @@ fn open_inner(options: StoreOptions) -> Result<Inner> {
     let driver = SqliteDriver::start(&location, opened)?;
     let db = Db::new(Arc::new(driver));
     let id = store_id(&db, &*host, now)?;
+    let process = host.process();
     let holder = Holder {
         id: mint_uuid(&*host, now).to_string(),
         machine: host.machine(),
         hostname: host.hostname(),
-        pid: i64::from(std::process::id()),
+        pid: process.pid,
+        start_ticks: process.start_ticks,
+        boot: process.boot,
+        namespace: process.namespace,
         label: options.label,
         acquired_at: now,
         heartbeat_at: now,
@@ -851,6 +923,7 @@ fn open_inner(options: StoreOptions) -> Result<Inner> {
         folder: location.folder,
         notices,
         last_heartbeat: Mutex::new(now),
+        pulse: Mutex::new(None),
         host,
     })
 }

@@ -21,7 +21,7 @@ macro_rules! thread_columns {
           t.trashed_at, t.ended_at, t.pinned, t.ephemeral, t.title, t.preview, t.agent, t.source, t.provider, t.model, t.cwd,
           t.working_path, t.rollout_path, t.git_sha, t.git_branch, t.git_origin, t.cli_version, t.sandbox_policy,
           t.approval_policy, t.memory_mode, t.persona, t.parent, t.end_reason, t.token_usage, t.extra,
-          c.holder, c.machine, c.hostname, c.pid, c.label, c.acquired_at, c.heartbeat_at, t.updated
+          c.holder, c.machine, c.hostname, c.pid, c.label, c.acquired_at, c.heartbeat_at, t.updated, c.boot, c.namespace, c.start_ticks
          FROM threads t JOIN workspaces w ON w.id = t.workspace
          LEFT JOIN branches hb ON hb.key = t.head >> 32
          LEFT JOIN branches fb ON fb.key = t.fork_item >> 32
@@ -468,5 +468,8 @@ fn read_holder(row: &Row<'_>) -> Result<Option<Holder>> {
         label: row.text(50)?.to_owned(),
         acquired_at: Timestamp(row.int(51)?),
         heartbeat_at: Timestamp(row.int(52)?),
+        boot: row.text(54)?.to_owned(),
+        namespace: row.text(55)?.to_owned(),
+        start_ticks: row.int(56)?,
     }))
 }

@@ -42,6 +42,15 @@ pub struct Turn {
     pub ended_at: Option<Timestamp>,
 }
 
+/// What ending a turn did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TurnEnded {
+    /// The turn's number.
+    pub ordinal: i64,
+    /// Who had asked for the thread and can have it now; then the handle is closed.
+    pub handed_over: Option<crate::claims::ReleaseRequest>,
+}
+
 /// How a turn ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnEnd {

@@ -252,8 +252,13 @@ CREATE TABLE claims (
   hostname     TEXT COLLATE "C" NOT NULL,
   pid          BIGINT NOT NULL,
   label        TEXT COLLATE "C" NOT NULL,
+  boot         TEXT COLLATE "C" NOT NULL,
+  namespace    TEXT COLLATE "C" NOT NULL,
+  start_ticks  BIGINT NOT NULL,
   acquired_at  BIGINT NOT NULL,
-  heartbeat_at BIGINT NOT NULL
+  heartbeat_at BIGINT NOT NULL,
+  wanted_by    TEXT COLLATE "C",
+  wanted_at    BIGINT
 );
 CREATE INDEX claims_holder ON claims (holder);
 

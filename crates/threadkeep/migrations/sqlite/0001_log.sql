@@ -204,8 +204,13 @@ CREATE TABLE claims (
   hostname     TEXT NOT NULL,
   pid          INTEGER NOT NULL,
   label        TEXT NOT NULL,
+  boot         TEXT NOT NULL,
+  namespace    TEXT NOT NULL,
+  start_ticks  INTEGER NOT NULL,
   acquired_at  INTEGER NOT NULL,
-  heartbeat_at INTEGER NOT NULL
+  heartbeat_at INTEGER NOT NULL,
+  wanted_by    TEXT,
+  wanted_at    INTEGER
 ) STRICT;
 CREATE INDEX claims_holder ON claims (holder);
 

@@ -220,7 +220,7 @@ promises! {
         ensure_eq!(store.open_turn(thread.id())?, Some(1));
         thread.append(vec![say("answer")])?;
         let end = TurnEnd { status: TurnStatus::Failed, outcome: Some("no tokens".to_owned()), usage: None };
-        ensure_eq!(thread.end_turn(end)?, 1);
+        ensure_eq!(thread.end_turn(end)?.ordinal, 1);
         thread.append(vec![say("between turns")])?;
         let turn = store.turns(thread.id(), TurnQuery::default())?.entries.remove(0);
         ensure_eq!((turn.status, turn.outcome.as_deref()), (TurnStatus::Failed, Some("no tokens")));

@@ -90,6 +90,79 @@ promises! {
         ensure_err!(store.resume(thread.id(), true), Error::NotFound { .. });
     }
 
+    /// Taking over fences the holder off, needs a reason, and is told in the thread with both names.
+    fn taking_over_fences_the_holder_off(store) {
+        let thread = thread_with(store, &["a"])?;
+        ensure_err!(store.take_over(thread.id(), "  ", false), Error::Invalid { field: "reason", .. });
+        let taker = store.take_over(thread.id(), "its machine burnt down", false)?;
+        ensure_err!(thread.append(vec![say("stale")]), Error::ClaimLost { .. });
+        ensure_eq!(thread.take_unsaved().len(), 1);
+        taker.append(vec![say("b")])?;
+        let words = texts(store, thread.id())?;
+        ensure_eq!((words.len(), words[0].as_str(), words[2].as_str()), (3, "a", "b"));
+        ensure!(words[1].contains("its machine burnt down") && words[1].contains(&format!("process {}", std::process::id())));
+        // The old handle gives nothing up that is not its own.
+        thread.discard()?;
+        drop(thread);
+        store.sync()?;
+        taker.append(vec![say("c")])?;
+        ensure!(store.verify(taker.id())?.is_valid());
+    }
+
+    /// A request to release is seen by the holder, who hands over at the end of the turn and not before.
+    fn a_holder_hands_over_at_the_end_of_its_turn(store) {
+        let thread = thread_with(store, &[])?;
+        ensure_eq!(thread.release_requested()?, None);
+        thread.begin_turn(say("prompt"))?;
+        let request = store.request_release(thread.id())?;
+        ensure_eq!(thread.release_requested()?.as_ref(), Some(&request));
+        thread.append(vec![say("answer")])?;
+        ensure_err!(store.resume(thread.id(), false), Error::ClaimHeld { .. });
+        let ended = thread.end_turn(crate::TurnEnd::completed())?;
+        ensure_eq!((ended.ordinal, ended.handed_over), (1, Some(request)));
+        ensure_err!(thread.append(vec![say("late")]), Error::Closed { .. });
+        let next = store.resume(thread.id(), false)?;
+        ensure_eq!(next.release_requested()?, None);
+        next.begin_turn(say("prompt"))?;
+        ensure_eq!(next.end_turn(crate::TurnEnd::completed())?.handed_over, None);
+        next.shutdown()?;
+        ensure_err!(store.request_release(thread.id()), Error::NotFound { .. });
+    }
+
+    /// The claims are listed with who holds what since when, who is alive and who asks for it.
+    fn claims_are_listed(store) {
+        let first = thread_with(store, &["a"])?;
+        let second = thread_with(store, &["b"])?;
+        store.request_release(second.id())?;
+        let claims = store.claims()?;
+        let of = |id: &crate::ThreadId| claims.iter().find(|claim| claim.thread == *id);
+        ensure!(of(first.id()).is_some_and(|claim| claim.live && claim.wanted.is_none()));
+        ensure!(of(second.id()).is_some_and(|claim| claim.live && claim.wanted.is_some()));
+        ensure_eq!(claims[0].holder.pid, i64::from(std::process::id()));
+        first.shutdown()?;
+        ensure_eq!(store.claims()?.len(), 1);
+        ensure!(store.workspace("/conformance/other".as_ref())?.claims()?.is_empty());
+    }
+
+    /// Reserving several threads takes all of them or none.
+    fn reserving_is_all_or_nothing(store) {
+        let ids: Vec<_> = (0..3).map(|_| {
+            let thread = thread_with(store, &["a"])?;
+            thread.shutdown()?;
+            Ok::<_, Error>(thread.id().clone())
+        }).collect::<Result<_, _>>()?;
+        let held = store.resume(&ids[1], false)?;
+        ensure_err!(store.reserve(&ids, false), Error::ClaimHeld { .. });
+        store.sync()?;
+        ensure_eq!(store.claims()?.len(), 1);
+        held.shutdown()?;
+        let all = store.reserve(&ids, false)?;
+        ensure_eq!((all.len(), store.claims()?.len()), (3, 3));
+        drop(all);
+        store.sync()?;
+        ensure!(store.claims()?.is_empty());
+    }
+
     /// An archived thread is resumed only on request.
     fn archived_threads_are_resumed_on_request(store) {
         let thread = thread_with(store, &["a"])?;
