@@ -6,8 +6,9 @@ use std::path::Path;
 
 use pollster::block_on;
 
+use crate::backup::{BackupReport, RestoreReport};
 use crate::branch::Tree;
-use crate::claims::{ClaimInfo, ReleaseRequest};
+use crate::claim::{ClaimInfo, ReleaseRequest};
 use crate::error::Result;
 use crate::id::{Address, BranchId, ItemId, ThreadId, WorkspaceId};
 use crate::item::{Appended, Durability, Item, NewItem};
@@ -82,6 +83,22 @@ impl Store {
         Ok(Self::from_async(block_on(crate::Store::open(options))?))
     }
 
+    /// Waits for [`crate::Store::backup_with`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn backup_with(&self, to: &Path, progress: impl FnMut(u64, u64) + Send + 'static) -> Result<BackupReport> {
+        block_on(self.0.backup_with(to, progress))
+    }
+
+    /// Waits for [`crate::Store::restore_backup`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn restore_backup(options: StoreOptions, from: &Path) -> Result<RestoreReport> {
+        block_on(crate::Store::restore_backup(options, from))
+    }
+
     /// Wraps an async handle.
     pub fn from_async(store: crate::Store) -> Self {
         let threads = Threads(crate::Threads::clone(&store));
@@ -138,6 +155,7 @@ mirror! { Store, "Store":
     fn source_parts(&self, path: &str, after: i64, limit: usize) -> Result<Vec<FilePart>>;
     fn stored_items(&self, ids: Vec<ItemId>) -> Result<Vec<ItemId>>;
     fn sync(&self) -> Result<()>;
+    fn backup(&self, to: &Path) -> Result<BackupReport>;
 }
 
 impl Workspace {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::claims::Holder;
+use crate::claim::Holder;
 use crate::id::ThreadId;
 
 /// The result of an operation on a store.

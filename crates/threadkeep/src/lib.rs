@@ -27,9 +27,11 @@
 //!
 //! The handles here are async and need no particular runtime; [`blocking`] has the same calls without async.
 
+mod backup;
 pub mod blocking;
 mod branch;
 pub mod chain;
+mod claim;
 mod claims;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -60,8 +62,9 @@ mod writers;
 #[doc = include_str!("../../../README.md")]
 mod readme {}
 
+pub use backup::{BackupReport, RestoreReport};
 pub use branch::{Branch, Tree};
-pub use claims::{ClaimInfo, Holder, ReleaseRequest};
+pub use claim::{ClaimInfo, Holder, ReleaseRequest};
 #[doc(hidden)]
 pub use db::statement_texts;
 pub use error::{Error, Result};

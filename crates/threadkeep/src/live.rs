@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_lock::Mutex;
 
-use crate::claims::{self, ReleaseRequest};
+use crate::claim::ReleaseRequest;
+use crate::claims;
 use crate::db::{Pending, Sync, Tx};
 use crate::error::{Error, Result};
 use crate::id::{Address, ItemId, ThreadId, WriterId};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::claims::Holder;
+use crate::claim::Holder;
 use crate::error::{Error, Result};
 use crate::id::{Address, ThreadId, WorkspaceId};
 use crate::item::{Hash, Kind, check_text, open_words};

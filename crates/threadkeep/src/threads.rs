@@ -1,6 +1,6 @@
 //! Threads in the store: creating, forking, finding, changing, shelving.
 
-use crate::claims::Holder;
+use crate::claim::Holder;
 use crate::db::{Row, Tx, Value, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::id::{Address, ItemId, ItemKey, ThreadId, WorkspaceId};

@@ -48,7 +48,7 @@ pub struct TurnEnded {
     /// The turn's number.
     pub ordinal: i64,
     /// Who had asked for the thread and can have it now; then the handle is closed.
-    pub handed_over: Option<crate::claims::ReleaseRequest>,
+    pub handed_over: Option<crate::claim::ReleaseRequest>,
 }
 
 /// How a turn ended.
