@@ -373,3 +373,35 @@ fn another_workspaces_item_reads_as_an_absent_one() {
     let refused = block_on(ours.address_of(&id("b"), item.id)).unwrap_err();
     assert!(matches!(&refused, Error::NotFound { what: "item", id } if *id == item.id.to_string()), "{refused:?}");
 }
+
+/// What is written to a file that nobody can find again is lost, so nothing is acknowledged there.
+#[test]
+fn nothing_is_acknowledged_into_a_file_that_was_moved_or_replaced() {
+    let temp = tempfile::tempdir().unwrap();
+    let (here, there) = (temp.path().join("here"), temp.path().join("there"));
+    let store = open(&here);
+    let live = block_on(workspace(&store).create_now(named("a"))).unwrap();
+    block_on(live.append(vec![say("before")])).unwrap();
+    let database = here.join("threadkeep.db");
+
+    // Moved away, and another store put in its place.
+    std::fs::rename(&database, here.join("away.db")).unwrap();
+    let refused = block_on(live.append(vec![say("kept 1")])).unwrap_err();
+    assert!(matches!(refused, Error::Io { kind: std::io::ErrorKind::NotFound, .. }), "{refused:?}");
+    drop(open(&there));
+    std::fs::copy(there.join("threadkeep.db"), &database).unwrap();
+    assert!(matches!(block_on(live.append(vec![say("kept 2")])), Err(Error::Io { .. })));
+    assert!(matches!(block_on(live.flush()), Err(Error::Io { .. })));
+
+    // Put back: what was kept is stored, in order.
+    std::fs::remove_file(&database).unwrap();
+    std::fs::rename(here.join("away.db"), &database).unwrap();
+    block_on(live.flush()).unwrap();
+    let items = block_on(store.items(&id("a"), ItemQuery::default())).unwrap().entries;
+    let contents: Vec<_> = items.iter().map(|item| String::from_utf8_lossy(&item.content).into_owned()).collect();
+    assert_eq!(contents.len(), 3, "{contents:?}");
+    for (content, words) in contents.iter().zip(["before", "kept 1", "kept 2"]) {
+        assert!(content.contains(words), "{contents:?}");
+    }
+    assert!(block_on(store.verify(&id("a"))).unwrap().is_valid());
+}

@@ -6,7 +6,9 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::os::unix::fs::MetadataExt as _;
 use std::panic::AssertUnwindSafe;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -60,6 +62,7 @@ impl SqliteDriver {
             journal: opened.journal,
             level: Sync::Synced,
             gate,
+            identity: location.database().map(|path| identity(&path)).transpose()?,
             location: Arc::clone(&location),
         };
         let thread =
@@ -118,6 +121,8 @@ struct Writer {
     level: Sync,
     gate: Option<Gate>,
     location: Arc<Location>,
+    /// The device and the number of the file that was opened; `None` in memory.
+    identity: Option<(u64, u64)>,
 }
 
 type Group = VecDeque<Box<dyn WriteRequest>>;
@@ -193,7 +198,27 @@ impl Writer {
             self.connection()?.pragma_update(None, "synchronous", word).map_err(engine_error)?;
             self.level = level;
         }
-        self.gate.as_mut().map_or(Ok(()), Gate::enter)
+        self.gate.as_mut().map_or(Ok(()), Gate::enter)?;
+        let in_place = self.check_identity();
+        if let (Err(_), Some(gate)) = (&in_place, &self.gate) {
+            gate.leave();
+        }
+        in_place
+    }
+
+    /// Refuses to write when the name leads to another file by now: what is written to one that was removed is lost with it.
+    fn check_identity(&self) -> Result<()> {
+        let (Some(path), Some(opened)) = (self.location.database(), self.identity) else { return Ok(()) };
+        if identity(&path).is_ok_and(|found| found == opened) {
+            return Ok(());
+        }
+        let detail = "the database was moved, replaced or removed since it was opened; put it back, or open the store again";
+        Err(Error::Io {
+            operation: "write to",
+            path: path.display().to_string(),
+            kind: std::io::ErrorKind::NotFound,
+            detail: detail.to_owned(),
+        })
     }
 
     fn connection(&mut self) -> Result<&Connection> {
@@ -203,6 +228,12 @@ impl Writer {
         }
         self.connection.as_ref().ok_or_else(|| Error::Backend { detail: "no connection".to_owned() })
     }
+}
+
+/// What tells a file from every other one, whatever its name.
+fn identity(path: &Path) -> Result<(u64, u64)> {
+    let meta = std::fs::symlink_metadata(path).map_err(|error| Error::io("look at", path, &error))?;
+    Ok((meta.dev(), meta.ino()))
 }
 
 /// Requests that are done, with their outcomes.
