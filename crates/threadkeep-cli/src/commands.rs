@@ -2,6 +2,7 @@
 
 mod append;
 mod archive;
+mod backup;
 mod claims;
 mod completions;
 mod delete;
@@ -16,6 +17,7 @@ mod purge;
 mod remap;
 mod rename;
 mod restore;
+mod restore_backup;
 mod rewind;
 mod show;
 mod stats;
@@ -105,6 +107,8 @@ enum Command {
     Export(export::ExportArgs),
     Verify(verify::VerifyArgs),
     Stats(stats::StatsArgs),
+    Backup(backup::BackupArgs),
+    RestoreBackup(restore_backup::RestoreBackupArgs),
     Workspaces(workspaces::WorkspacesArgs),
     Remap(remap::RemapArgs),
     Completions(completions::CompletionsArgs),
@@ -237,6 +241,8 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Export(args) => export::run(&args, app),
         Command::Verify(args) => verify::run(&args, app),
         Command::Stats(args) => stats::run(&args, app),
+        Command::Backup(args) => backup::run(&args, app),
+        Command::RestoreBackup(args) => restore_backup::run(&args, app),
         Command::Workspaces(args) => workspaces::run(&args, app),
         Command::Remap(args) => remap::run(&args, app),
         Command::Completions(args) => completions::run(&args, app),

@@ -151,6 +151,7 @@ fn hint(error: &Error) -> Option<String> {
         Error::NotFound { what: "item" | "branch", .. } => {
             "`threadkeep tree THREAD` shows the branches and their depths"
         }
+        Error::NotFound { what: "backup", .. } => "name the file that `threadkeep backup` made, or the folder it is in",
         Error::NotFound { what: "workspace", .. } => "`threadkeep workspaces` shows the known ones",
         Error::Ambiguous { .. } => "give more of the id",
         Error::Archived { thread } => return Some(format!("`threadkeep unarchive {thread}` first")),

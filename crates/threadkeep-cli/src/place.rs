@@ -57,7 +57,8 @@ impl Place {
         Ok(Store::open(self.options())?)
     }
 
-    fn options(&self) -> StoreOptions {
+    /// How the store is opened for writing.
+    pub(crate) fn options(&self) -> StoreOptions {
         StoreOptions::folder(&self.folder).label("threadkeep")
     }
 

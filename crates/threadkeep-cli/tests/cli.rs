@@ -8,6 +8,8 @@
 
 #[path = "cli/append.rs"]
 mod append;
+#[path = "cli/backup.rs"]
+mod backup;
 #[path = "cli/claims.rs"]
 mod claims;
 #[path = "cli/display.rs"]

@@ -3,6 +3,7 @@
 //! A driver gives a [`Tx`] to a closure. Requests that write are closures that can run again: after an error that ended
 //! the whole transaction the others of its group are replayed.
 
+pub(crate) mod copy;
 pub(crate) mod gate;
 pub(crate) mod migrations;
 pub(crate) mod pragmas;
@@ -319,6 +320,7 @@ pub(crate) fn all_statements() -> Vec<Statement> {
         crate::sources::ALL,
         crate::stats::ALL,
         crate::store::ALL,
+        crate::backup::ALL,
     ];
     areas.concat()
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use crate::db::copy;
 use crate::db::migrations::{self, Migration, State};
 use crate::db::pragmas::{self, APPLICATION_ID, Journal};
 use crate::db::{Columns, Row, Statement, Tx, Value};
@@ -62,6 +63,7 @@ pub(crate) fn open(location: &Location) -> Result<Opened> {
     create_folder(folder)?;
     let database = folder.join(DATABASE);
     if inspect_settled(folder, &database, location.busy_bound)? == Header::Ours {
+        let _kept = keep_in_place(folder, location.busy_bound)?;
         let connection = connect(&database)?;
         if migrations::state(&connection, location.migrations)? == State::Current {
             return finish(location, connection, &database);
@@ -125,6 +127,7 @@ fn open_read_only(location: &Location, folder: &Path) -> Result<Opened> {
     if inspect_settled(folder, &database, location.busy_bound)? != Header::Ours {
         return Err(Error::not_found("store", folder.display()));
     }
+    let _kept = keep_in_place(folder, location.busy_bound)?;
     let connection = connect_again(location, true)?;
     match migrations::state(&connection, location.migrations)? {
         State::Current => {
@@ -139,10 +142,24 @@ fn open_read_only(location: &Location, folder: &Path) -> Result<Opened> {
 }
 
 fn connect(database: &Path) -> Result<Connection> {
+    let connection = connect_to(&real(database)?);
+    connection.map_err(|error| name_place(error, database))
+}
+
+/// A connection for writing to the database at a path without links.
+pub(crate) fn connect_to(database: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-    let connection = Connection::open_with_flags(real(database)?, flags).map_err(|error| at(database, error))?;
+    let connection = Connection::open_with_flags(database, flags).map_err(|error| at(database, error))?;
     pragmas::configure(&connection).map_err(|error| name_place(error, database))?;
     Ok(connection)
+}
+
+/// Resolves the links on the way to a file, which must be no link itself.
+pub(crate) fn real_file(path: &Path) -> Result<PathBuf> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let real = folder.canonicalize().map_err(|error| Error::io("find", folder, &error))?;
+    let name = path.file_name().ok_or_else(|| Error::invalid("path", format!("{} names no file", path.display())))?;
+    Ok(real.join(name))
 }
 
 /// Resolves the links on the way to the store's folder, which are the user's; the database itself must be no link.
@@ -182,15 +199,17 @@ fn back_up(connection: &Connection, location: &Location) -> Result<()> {
     };
     let backups = folder.join("backups");
     create_folder(&backups)?;
-    let name = format!("before-migration-{}-{}.db", location.now, std::process::id());
-    let path = backups.join(name);
-    create_file(&path)?;
-    let mut target = Connection::open(&path).map_err(|error| at(&path, error))?;
-    let backup = rusqlite::backup::Backup::new(connection, &mut target).map_err(engine_error)?;
-    backup.run_to_completion(1024, Duration::ZERO, None).map_err(engine_error)?;
-    drop(backup);
-    drop(target);
-    File::open(&path).and_then(|file| file.sync_all()).map_err(|error| Error::io("sync", &path, &error))
+    let name = format!("before-migration-{}-{}", location.now, std::process::id());
+    let (path, partial) = (backups.join(format!("{name}.db")), backups.join(format!("{name}.partial")));
+    create_file(&partial)?;
+    let partial = real_file(&partial)?;
+    let copied = copy::copy(connection, &partial, &mut |_, _| {});
+    let kept = copied.and_then(|()| {
+        std::fs::rename(&partial, &path).map_err(|error| Error::io("rename", &partial, &error))?;
+        copy::sync(&backups)
+    });
+    // What is not whole must not look like a backup.
+    kept.inspect_err(|_| drop(std::fs::remove_file(&partial)))
 }
 
 fn finish(location: &Location, connection: Connection, database: &Path) -> Result<Opened> {
@@ -222,7 +241,7 @@ fn finish(location: &Location, connection: Connection, database: &Path) -> Resul
 
 /// Names the file system when several machines may see it: there a shared-memory index is not coherent.
 #[cfg(target_os = "linux")]
-fn shared_file_system(folder: &Path) -> Option<&'static str> {
+pub(crate) fn shared_file_system(folder: &Path) -> Option<&'static str> {
     const SHARED: [(u64, &str); 11] = [
         (0x6969, "NFS"),
         (0x517b, "SMB"),
@@ -241,12 +260,12 @@ fn shared_file_system(folder: &Path) -> Option<&'static str> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn shared_file_system(_folder: &Path) -> Option<&'static str> {
+pub(crate) fn shared_file_system(_folder: &Path) -> Option<&'static str> {
     None
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Header {
+pub(crate) enum Header {
     /// No file, an empty file, or an empty database without an owner.
     Empty,
     /// A database with our application id.
@@ -266,7 +285,7 @@ fn inspect_settled(folder: &Path, database: &Path, bound: Duration) -> Result<He
 }
 
 /// Reads the first bytes of the file, and nothing else of a file that is not ours.
-fn inspect(database: &Path) -> Result<Header> {
+pub(crate) fn inspect(database: &Path) -> Result<Header> {
     let foreign =
         |detail: &str| Error::ForeignStore { path: database.display().to_string(), detail: detail.to_owned() };
     match std::fs::symlink_metadata(database) {
@@ -306,7 +325,8 @@ fn empty(database: &Path) -> Result<Header> {
 
 /// Whether the file's log or journal holds anything.
 fn has_beside(database: &Path, suffix: &str) -> bool {
-    let path = database.with_file_name(format!("{DATABASE}{suffix}"));
+    let mut path = database.as_os_str().to_owned();
+    path.push(suffix);
     std::fs::metadata(path).is_ok_and(|meta| meta.len() > 0)
 }
 
@@ -359,7 +379,7 @@ pub(crate) fn create_folder(folder: &Path) -> Result<()> {
 }
 
 /// Creates a file that only its owner can read, or tightens one that others can read.
-fn create_file(path: &Path) -> Result<()> {
+pub(crate) fn create_file(path: &Path) -> Result<()> {
     let file = open_private(path)?;
     let mode = file.metadata().map_err(|error| Error::io("look at", path, &error))?.permissions().mode();
     if mode & 0o077 != 0 {
@@ -377,29 +397,44 @@ pub(crate) fn open_private(path: &Path) -> Result<File> {
     options.open(path).map_err(|error| Error::io("open", path, &error))
 }
 
-/// Takes the lock under which stores are created and migrated.
-fn lock_opening(folder: &Path, bound: Duration) -> Result<File> {
+/// Takes the lock under which stores are created, migrated and replaced.
+pub(crate) fn lock_opening(folder: &Path, bound: Duration) -> Result<File> {
     let path = folder.join(OPEN_LOCK);
     let file = open_private(&path)?;
+    wait_for(&path, bound, || file.try_lock())?;
+    Ok(file)
+}
+
+/// Keeps the store from being replaced while it is opened. From its first read on the engine's lock does that; before, what
+/// was opened could be moved away, and the log of another database be taken for its own.
+fn keep_in_place(folder: &Path, bound: Duration) -> Result<Option<File>> {
+    let path = folder.join(OPEN_LOCK);
+    // Only who may write the folder can replace what is in it, and makes the file first.
+    let Ok(file) = File::open(&path) else { return Ok(None) };
+    wait_for(&path, bound, || file.try_lock_shared())?;
+    Ok(Some(file))
+}
+
+fn wait_for(path: &Path, bound: Duration, lock: impl Fn() -> Result<(), std::fs::TryLockError>) -> Result<()> {
     // Creating a store takes milliseconds and the wait is rare, so a short sleep is fair enough here.
     let step = Duration::from_millis(5);
     let mut waited = Duration::ZERO;
     loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
+        match lock() {
+            Ok(()) => return Ok(()),
             Err(std::fs::TryLockError::WouldBlock) if waited < bound => {
                 std::thread::sleep(step);
                 waited += step;
             }
             Err(std::fs::TryLockError::WouldBlock) => {
-                let detail = format!("another process has been creating or migrating it for {bound:?}");
+                let detail = format!("another process has been creating, migrating or replacing it for {bound:?}");
                 return Err(Error::Busy { detail });
             }
             Err(std::fs::TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
-                return Ok(file);
+                return Ok(());
             }
             Err(std::fs::TryLockError::Error(error)) => {
-                return Err(Error::io("lock", &path, &error));
+                return Err(Error::io("lock", path, &error));
             }
         }
     }
@@ -503,11 +538,11 @@ fn constraint_error(extended_code: i32, detail: String) -> Error {
     }
 }
 
-fn at(path: &Path, error: rusqlite::Error) -> Error {
+pub(crate) fn at(path: &Path, error: rusqlite::Error) -> Error {
     name_place(engine_error(error), path)
 }
 
-fn name_place(error: Error, file: &Path) -> Error {
+pub(crate) fn name_place(error: Error, file: &Path) -> Error {
     let path = file.display().to_string();
     match error {
         Error::Corrupt { detail, .. } => Error::Corrupt { place: path, detail },

@@ -212,7 +212,8 @@ impl Writer {
         if identity(&path).is_ok_and(|found| found == opened) {
             return Ok(());
         }
-        let detail = "the database was moved, replaced or removed since it was opened; put it back, or open the store again";
+        let detail =
+            "the database was moved, replaced or removed since it was opened; put it back, or open the store again";
         Err(Error::Io {
             operation: "write to",
             path: path.display().to_string(),

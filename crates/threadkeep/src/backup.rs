@@ -1,0 +1,553 @@
+//! Backups: a copy of a store in one file, made while it is in use, and putting such a copy in a store's place.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures_channel::oneshot;
+use serde::Serialize;
+
+use crate::db::copy;
+use crate::db::migrations::{self, State};
+use crate::db::pragmas::{self, Journal};
+use crate::db::sqlite::{self, DATABASE, Header, Location, SqliteTx};
+use crate::db::{Tx, query_one, statements};
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::log::append::mint_uuid;
+use crate::store::{Inner, Store, StoreOptions};
+
+/// What stands beside a database and belongs to it.
+const COMPANIONS: [&str; 3] = ["-wal", "-journal", "-shm"];
+/// What a companion that holds something says: the database is not complete without it.
+const HALVES: [&str; 2] = ["-wal", "-journal"];
+
+statements! {
+    HOLDER = "SELECT label, pid, hostname FROM claims WHERE holder = ?1 ORDER BY acquired_at LIMIT 1";
+    // Whoever held a thread when the backup was made must not go on in what is restored.
+    FENCE_HOLDERS = "UPDATE threads SET epoch = epoch + 1 WHERE id IN (SELECT thread FROM claims)";
+    END_CLAIMS = "DELETE FROM claims";
+}
+
+/// A backup that was made and verified.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BackupReport {
+    /// The file.
+    pub file: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+    /// How many threads it holds, the trash and what is left of purged ones included.
+    pub threads: u64,
+    /// How many items it holds.
+    pub items: u64,
+}
+
+/// A backup that was verified and put in a store's place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RestoreReport {
+    /// The store's database.
+    pub file: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+    /// How many threads it holds, the trash and what is left of purged ones included.
+    pub threads: u64,
+    /// How many items it holds.
+    pub items: u64,
+    /// How many threads were being written when the backup was made; whoever wrote them is fenced off.
+    pub ended_claims: u64,
+    /// The folder that the store that was there before is kept in.
+    pub replaced: Option<PathBuf>,
+}
+
+impl Store {
+    /// Copies the store into one file while any number of programs write it, and verifies the copy: it holds everything that
+    /// was acknowledged before the call.
+    ///
+    /// In a folder the file is named `threadkeep.db`, so that the folder can be opened as a store; a folder that is named with a
+    /// slash at its end is made. The file is complete and synced when it appears under its name, and replaces nothing.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] when there is such a file; [`Error::Invalid`] for a link, and inside the store's own folder
+    /// anywhere but in `backups/`; [`Error::Corrupt`] when the copy does not verify, because what is stored does not;
+    /// [`Error::Unsupported`] in memory. No file is left then.
+    pub async fn backup(&self, to: &Path) -> Result<BackupReport> {
+        self.backup_with(to, |_, _| {}).await
+    }
+
+    /// As [`Store::backup`], and tells how many pages of how many are copied. Verifying comes after the last one.
+    ///
+    /// # Errors
+    /// As [`Store::backup`].
+    pub async fn backup_with(
+        &self,
+        to: &Path,
+        progress: impl FnMut(u64, u64) + Send + 'static,
+    ) -> Result<BackupReport> {
+        let (inner, to) = (Arc::clone(&self.inner), to.to_owned());
+        on_a_thread("threadkeep-backup", move || back_up(&inner, &to, progress)).await
+    }
+
+    /// Puts a backup in the place of the store that the options name. A store that is there is kept in `backups/`.
+    ///
+    /// `from` is a file, or a folder that holds one named `threadkeep.db`. It is verified before anything is touched, and stays
+    /// as it is; one of an older schema is brought forward on the way. No claim is restored.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a backup that is cut, damaged, or not complete without the log beside it;
+    /// [`Error::ForeignStore`] and [`Error::SchemaTooNew`]; [`Error::Busy`] while any program has the store open.
+    pub async fn restore_backup(options: StoreOptions, from: &Path) -> Result<RestoreReport> {
+        let from = from.to_owned();
+        on_a_thread("threadkeep-restore", move || restore(&options, &from)).await
+    }
+}
+
+/// Runs something that blocks where it keeps no runtime waiting.
+async fn on_a_thread<T: Send + 'static>(name: &str, run: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let (reply, answer) = oneshot::channel();
+    // A caller that no longer waits needs no answer.
+    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(move || drop(reply.send(run())));
+    spawned.map_err(|error| Error::Backend { detail: format!("no thread for {name}: {error}") })?;
+    answer.await.map_err(|_| Error::Backend { detail: format!("{name} ended badly") })?
+}
+
+fn back_up(inner: &Inner, to: &Path, mut progress: impl FnMut(u64, u64)) -> Result<BackupReport> {
+    let Some(store) = inner.folder.as_deref() else {
+        return Err(Error::Unsupported { operation: "backup" });
+    };
+    let target = Target::find(to, store)?;
+    let made = write_backup(inner, store, &target, &mut progress);
+    if made.is_err() && target.is_new_folder {
+        drop(std::fs::remove_dir(&target.folder));
+    }
+    made
+}
+
+fn write_backup(
+    inner: &Inner,
+    store: &Path,
+    target: &Target,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<BackupReport> {
+    let work = WorkFolder::make(&target.folder, &*inner.host)?;
+    let database = work.database();
+    sqlite::create_file(&database)?;
+    let location = Location {
+        folder: Some(store.to_owned()),
+        read_only: true,
+        busy_bound: pragmas::BUSY_TIMEOUT,
+        migrations: migrations::SQLITE,
+        now: inner.host.now().0,
+    };
+    // A connection of its own: the readers and the writer go on.
+    copy::copy(&sqlite::connect_again(&location, true)?, &database, progress)?;
+    let (threads, items) = verify(StoreOptions::folder(&work.folder).host(Arc::clone(&inner.host)))?;
+    let bytes = size_of(&database)?;
+    appear(&database, &target.file)?;
+    copy::sync(&target.folder)?;
+    Ok(BackupReport { file: target.file.clone(), bytes, threads, items })
+}
+
+/// Where a backup goes.
+#[derive(Debug)]
+struct Target {
+    /// The folder, without links on the way to it.
+    folder: PathBuf,
+    file: PathBuf,
+    is_new_folder: bool,
+}
+
+impl Target {
+    /// Decides the file, and makes its folder where that is asked for.
+    fn find(to: &Path, store: &Path) -> Result<Self> {
+        let invalid = |reason: &str| Error::invalid("backup target", format!("{} {reason}", to.display()));
+        // Without a slash at its end, which would follow a link.
+        let path: PathBuf = to.components().collect();
+        let is_folder = match std::fs::symlink_metadata(&path) {
+            Ok(meta) if meta.is_symlink() => return Err(invalid("is a link; name the place that it leads to")),
+            Ok(meta) if meta.is_dir() => true,
+            Ok(_) => return Err(exists(&path)),
+            Err(error) if error.kind() == ErrorKind::NotFound => to.as_os_str().as_bytes().ends_with(b"/"),
+            Err(error) => return Err(Error::io("look at", &path, &error)),
+        };
+        let file = if is_folder { path.join(DATABASE) } else { path };
+        let name = file.file_name().ok_or_else(|| invalid("names no file"))?;
+        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let is_new_folder = !folder.exists();
+        let folder = match is_new_folder {
+            true => sqlite::real_file(folder)?,
+            false => folder.canonicalize().map_err(|error| Error::io("find", folder, &error))?,
+        };
+        let store = store.canonicalize().map_err(|error| Error::io("find", store, &error))?;
+        let backups = store.join("backups");
+        if folder.starts_with(&store) && !folder.starts_with(&backups) {
+            return Err(invalid("is inside the store; there, backups go into `backups`"));
+        }
+        let file = folder.join(name);
+        if is_new_folder {
+            if !is_folder && folder != backups {
+                return Err(Error::io("find", &folder, &ErrorKind::NotFound.into()));
+            }
+            sqlite::create_folder(&folder)?;
+        }
+        // A log that is left of another database would be taken for that of the backup.
+        match COMPANIONS.iter().map(|suffix| beside(&file, suffix)).chain([file.clone()]).find(|path| is_there(path)) {
+            Some(found) => Err(exists(&found)),
+            None => Ok(Self { folder, file, is_new_folder }),
+        }
+    }
+}
+
+fn restore(options: &StoreOptions, from: &Path) -> Result<RestoreReport> {
+    pragmas::check_version()?;
+    let Some(folder) = options.folder.as_deref() else {
+        return Err(Error::Unsupported { operation: "restore_backup" });
+    };
+    if options.read_only {
+        return Err(Error::ReadOnly { detail: "a store that is opened for reading only can't be replaced".to_owned() });
+    }
+    let from = find_backup(from)?;
+    sqlite::create_folder(folder)?;
+    let folder = folder.canonicalize().map_err(|error| Error::io("find", folder, &error))?;
+    let file = folder.join(DATABASE);
+    if sqlite::real_file(&from)? == file {
+        return Err(Error::invalid("backup", format!("{} is the store itself", from.display())));
+    }
+    let _unused = Unused::make_sure(&folder, options)?;
+    let work = WorkFolder::make(&folder, &*options.host)?;
+    let database = work.database();
+    copy_file(&from, &database)?;
+    let ended_claims = prepare(&database, options).map_err(|error| sqlite::name_place(error, &from))?;
+    let (threads, items) = verify(StoreOptions { folder: Some(work.folder.clone()), ..options.clone() })?;
+    set_journal(&database, &folder)?;
+    let bytes = size_of(&database)?;
+    let replaced = put_in_place(&database, &folder, &*options.host)?;
+    Ok(RestoreReport { file, bytes, threads, items, ended_claims, replaced })
+}
+
+/// The file of a backup, if it can be one.
+fn find_backup(from: &Path) -> Result<PathBuf> {
+    let path: PathBuf = from.components().collect();
+    let is_folder = match std::fs::symlink_metadata(&path) {
+        Ok(meta) => meta.is_dir(),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err(Error::not_found("backup", from.display())),
+        Err(error) => return Err(Error::io("look at", from, &error)),
+    };
+    let file = if is_folder { path.join(DATABASE) } else { path };
+    if let Some(half) = half_of(&file) {
+        let detail = format!("it is not complete without {}; make a backup with `backup`", half.display());
+        return Err(Error::corrupt(file.display().to_string(), detail));
+    }
+    match sqlite::inspect(&file)? {
+        Header::Ours => Ok(file),
+        Header::Empty if is_there(&file) => Err(Error::corrupt(file.display().to_string(), "it is empty")),
+        Header::Empty => Err(Error::not_found("backup", file.display())),
+    }
+}
+
+/// The companion that holds a part of the database.
+fn half_of(file: &Path) -> Option<PathBuf> {
+    let holds_something = |path: &PathBuf| std::fs::symlink_metadata(path).is_ok_and(|meta| meta.len() > 0);
+    HALVES.iter().map(|suffix| beside(file, suffix)).find(holds_something)
+}
+
+/// Brings a copied backup forward, checks its pages, and ends the claims in it; says how many there were.
+fn prepare(database: &Path, options: &StoreOptions) -> Result<u64> {
+    let mut connection = alone(database)?;
+    let state = migrations::state(&connection, options.migrations)?;
+    copy::check(&connection, database)?;
+    match state {
+        State::Current => {}
+        State::Behind => migrations::apply(&mut connection, options.migrations, options.host.now().0)?,
+        State::Empty => return Err(Error::corrupt(database.display().to_string(), "it has no schema")),
+    }
+    pragmas::set_journal(&connection, Journal::Rollback)?;
+    let transaction = connection.unchecked_transaction().map_err(sqlite::engine_error)?;
+    let tx = &mut SqliteTx { connection: &transaction };
+    tx.execute(FENCE_HOLDERS, &[])?;
+    let ended = tx.execute(END_CLAIMS, &[])?;
+    transaction.commit().map_err(sqlite::engine_error)?;
+    connection.close().map_err(|(_, error)| sqlite::engine_error(error))?;
+    Ok(u64::try_from(ended).unwrap_or(u64::MAX))
+}
+
+/// Gives a verified copy the journal that a store in this folder has: many programs that open it at once could not do that.
+fn set_journal(database: &Path, folder: &Path) -> Result<()> {
+    let journal = if sqlite::shared_file_system(folder).is_some() { Journal::Rollback } else { Journal::Wal };
+    let connection = alone(database)?;
+    pragmas::set_journal(&connection, journal)?;
+    connection.close().map_err(|(_, error)| sqlite::engine_error(error))?;
+    match half_of(database) {
+        Some(half) => Err(Error::Backend { detail: format!("{} was left by closing it", half.display()) }),
+        None => copy::sync(database),
+    }
+}
+
+/// A connection that needs no index of a log beside the file.
+fn alone(database: &Path) -> Result<rusqlite::Connection> {
+    let connection = sqlite::connect_to(database)?;
+    connection.pragma_update(None, "locking_mode", "EXCLUSIVE").map_err(sqlite::engine_error)?;
+    Ok(connection)
+}
+
+/// Opens a store for reading and verifies all of its threads; says how many threads and items it holds.
+fn verify(options: StoreOptions) -> Result<(u64, u64)> {
+    pollster::block_on(async {
+        let store = Store::open(options.read_only()).await?;
+        let report = store.verify_all(|_| {}).await?;
+        match report.invalid.iter().find_map(|(thread, found)| Some((thread, found.first()?))) {
+            None => Ok((report.threads, report.items)),
+            Some((thread, found)) => {
+                let depth = found.depth.map(|depth| format!("@{depth}")).unwrap_or_default();
+                Err(Error::corrupt(format!("thread {thread}{depth}"), found.reason.clone()))
+            }
+        }
+    })
+}
+
+/// The proof that nobody uses a store, and that nobody begins to while this lives.
+#[derive(Debug)]
+struct Unused {
+    _locks: [File; 2],
+}
+
+impl Unused {
+    fn make_sure(folder: &Path, options: &StoreOptions) -> Result<Self> {
+        let opening = sqlite::lock_opening(folder, options.busy_bound)?;
+        let path = folder.join("write.gate");
+        let gate = sqlite::open_private(&path)?;
+        if is_locked(&gate, &path)? {
+            return Err(Error::Busy { detail: "a program is writing to it".to_owned() });
+        }
+        let location = Location {
+            folder: Some(folder.to_owned()),
+            read_only: true,
+            busy_bound: options.busy_bound,
+            migrations: options.migrations,
+            now: options.host.now().0,
+        };
+        if let Some(holder) = living_holder(folder)? {
+            return Err(Error::Busy { detail: format!("it is being written by {}", words_for(&location, &holder)) });
+        }
+        let database = folder.join(DATABASE);
+        match sqlite::inspect(&database) {
+            Ok(Header::Ours) => match copy::is_in_use(&database) {
+                Ok(true) => return Err(Error::Busy { detail: "another program or handle has it open".to_owned() }),
+                Ok(false) => {}
+                // A backup is what helps a store that can't be opened.
+                Err(error) => tracing::warn!(%error, "the store to replace can't be opened"),
+            },
+            Ok(Header::Empty) => {}
+            Err(foreign @ Error::ForeignStore { .. }) => return Err(foreign),
+            Err(error) => tracing::warn!(%error, "the store to replace is damaged"),
+        }
+        Ok(Self { _locks: [opening, gate] })
+    }
+}
+
+/// The id of a holder that is alive.
+fn living_holder(folder: &Path) -> Result<Option<String>> {
+    let holders = folder.join("holders");
+    let entries = match std::fs::read_dir(&holders) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io("read", &holders, &error)),
+    };
+    for entry in entries {
+        let path = entry.map_err(|error| Error::io("read", &holders, &error))?.path();
+        match File::open(&path) {
+            Ok(file) if is_locked(&file, &path)? => {
+                return Ok(path.file_name().map(|name| name.to_string_lossy().into_owned()));
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::io("open", &path, &error)),
+        }
+    }
+    Ok(None)
+}
+
+/// Takes the lock, or says that somebody has it. Where locks do not exist the engine's own decide alone.
+fn is_locked(file: &File, path: &Path) -> Result<bool> {
+    match file.try_lock() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(false),
+        Err(TryLockError::Error(error)) => Err(Error::io("lock", path, &error)),
+    }
+}
+
+/// Names a holder as well as the store can; it may be too damaged to say anything.
+fn words_for(location: &Location, holder: &str) -> String {
+    let read = || {
+        let connection = sqlite::connect_again(location, true)?;
+        query_one(&mut SqliteTx { connection: &connection }, HOLDER, &[holder.into()], |row| {
+            Ok(format!("{} (process {} on {})", row.text(0)?, row.int(1)?, row.text(2)?))
+        })
+    };
+    read().ok().flatten().unwrap_or_else(|| format!("holder {holder}"))
+}
+
+/// Puts a complete database in the store's place, and says where the store that was there is kept.
+///
+/// Whenever this is cut short there is a complete database in the place, so that nobody makes an empty store there.
+fn put_in_place(database: &Path, folder: &Path, host: &dyn Host) -> Result<Option<PathBuf>> {
+    let file = folder.join(DATABASE);
+    let old: Vec<PathBuf> =
+        [""].iter().chain(&HALVES).map(|suffix| beside(&file, suffix)).filter(|path| is_there(path)).collect();
+    let kept = match old.is_empty() {
+        true => None,
+        false => Some(keep(&old, &folder.join("backups"), host)?),
+    };
+    for suffix in COMPANIONS {
+        remove(&beside(&file, suffix))?;
+    }
+    match kept {
+        None => appear(database, &file)?,
+        Some(_) => std::fs::rename(database, &file).map_err(|error| Error::io("rename", database, &error))?,
+    }
+    copy::sync(folder)?;
+    Ok(kept)
+}
+
+/// Gives files a second name in a new folder.
+fn keep(files: &[PathBuf], backups: &Path, host: &dyn Host) -> Result<PathBuf> {
+    sqlite::create_folder(backups)?;
+    let folder = backups.join(format!("replaced-{}-{}", host.now().0, std::process::id()));
+    make_folder(&folder)?;
+    let link = |file: &PathBuf| match file.file_name() {
+        None => Ok(()),
+        Some(name) => match std::fs::hard_link(file, folder.join(name)) {
+            Ok(()) => Ok(()),
+            // Some file systems know one name for a file only.
+            Err(_) => copy_file(file, &folder.join(name)),
+        },
+    };
+    let kept = files.iter().try_for_each(link).and_then(|()| copy::sync(&folder)).and_then(|()| copy::sync(backups));
+    match kept {
+        Ok(()) => Ok(folder),
+        Err(error) => {
+            drop(std::fs::remove_dir_all(&folder));
+            Err(error)
+        }
+    }
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", path, &error)),
+        _ => Ok(()),
+    }
+}
+
+/// Lets a complete file appear under its name; whatever bears that name already stays.
+fn appear(from: &Path, to: &Path) -> Result<()> {
+    // Renaming would replace what appeared there since it was looked; a second name does not.
+    let named = std::fs::hard_link(from, to).or_else(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Err(error),
+        // Some file systems know one name for a file only: there an empty file of our own is replaced.
+        _ => new_file(to).and_then(|_placeholder| std::fs::rename(from, to)),
+    });
+    named.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => exists(to),
+        _ => Error::io("name", to, &error),
+    })
+}
+
+/// Copies the bytes of a file that nobody writes into a new one.
+fn copy_file(from: &Path, to: &Path) -> Result<()> {
+    let nofollow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
+    let source = OpenOptions::new().read(true).custom_flags(nofollow).open(from);
+    let mut source = source.map_err(|error| Error::io("open", from, &error))?;
+    let mut copy = new_file(to).map_err(|error| Error::io("create", to, &error))?;
+    std::io::copy(&mut source, &mut copy).map_err(|error| Error::io("copy", from, &error))?;
+    copy.sync_all().map_err(|error| Error::io("sync", to, &error))
+}
+
+fn new_file(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+fn make_folder(folder: &Path) -> Result<()> {
+    DirBuilder::new().mode(0o700).create(folder).map_err(|error| Error::io("create the folder", folder, &error))
+}
+
+/// A folder beside the place where a file is to appear, for nobody else, and gone in the end.
+#[derive(Debug)]
+struct WorkFolder {
+    folder: PathBuf,
+}
+
+impl WorkFolder {
+    fn make(beside: &Path, host: &dyn Host) -> Result<Self> {
+        let folder = beside.join(format!(".threadkeep-{}", mint_uuid(host, host.now())));
+        make_folder(&folder)?;
+        Ok(Self { folder })
+    }
+
+    fn database(&self) -> PathBuf {
+        self.folder.join(DATABASE)
+    }
+}
+
+impl Drop for WorkFolder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.folder));
+    }
+}
+
+/// The name of a file that belongs to a database.
+fn beside(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn is_there(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok()
+}
+
+fn exists(path: &Path) -> Error {
+    Error::AlreadyExists { what: "file", id: path.display().to_string() }
+}
+
+fn size_of(path: &Path) -> Result<u64> {
+    std::fs::metadata(path).map(|meta| meta.len()).map_err(|error| Error::io("look at", path, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Store, StoreOptions};
+    use crate::db::migrations::{Migration, SQLITE};
+    use crate::error::Error;
+    use crate::{NewThread, ThreadId};
+
+    #[test]
+    fn a_backup_of_an_older_schema_is_brought_forward_and_stays_as_it_is() {
+        pollster::block_on(async {
+            let temp = tempfile::tempdir().unwrap();
+            let (folder, backup) = (temp.path().join("store"), temp.path().join("backup.db"));
+            let store = Store::open(StoreOptions::folder(&folder)).await.unwrap();
+            let id = ThreadId::new("t").unwrap();
+            let thread = NewThread { id: Some(id.clone()), ..NewThread::default() };
+            store.workspace("/w".as_ref()).await.unwrap().create_now(thread).await.unwrap().shutdown().await.unwrap();
+            store.backup(&backup).await.unwrap();
+            let bytes = std::fs::read(&backup).unwrap();
+
+            let number = i64::try_from(SQLITE.len()).unwrap() + 1;
+            let more = Migration { number, name: "more", sql: "CREATE TABLE more (x INTEGER) STRICT" };
+            let newer: &'static [Migration] = Vec::leak([SQLITE, &[more]].concat());
+            let restored = temp.path().join("restored");
+            let report =
+                Store::restore_backup(StoreOptions::folder(&restored).migrations(newer), &backup).await.unwrap();
+            assert_eq!(report.threads, 1);
+            assert!(std::fs::read(&backup).unwrap() == bytes);
+            let refused = Store::open(StoreOptions::folder(&restored)).await.unwrap_err();
+            assert!(matches!(refused, Error::SchemaTooNew { .. }), "{refused:?}");
+            let opened = Store::open(StoreOptions::folder(&restored).migrations(newer)).await.unwrap();
+            assert!(opened.get(&id).await.is_ok());
+        });
+    }
+}
