@@ -414,7 +414,7 @@ fn put_in_place(database: &Path, folder: &Path, host: &dyn Host) -> Result<Optio
 
 /// Gives files a second name in a new folder.
 fn keep(files: &[PathBuf], backups: &Path, host: &dyn Host) -> Result<PathBuf> {
-    sqlite::create_folder(backups)?;
+    sqlite::create_own_folder(backups)?;
     let folder = backups.join(format!("replaced-{}-{}", host.now().0, std::process::id()));
     make_folder(&folder)?;
     let link = |file: &PathBuf| match file.file_name() {

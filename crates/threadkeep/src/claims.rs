@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::claim::{ClaimInfo, Holder, ReleaseRequest};
-use crate::db::sqlite::{create_folder, open_private};
+use crate::db::sqlite::{create_own_folder, open_private};
 use crate::db::{Row, Sync, Tx, WeakDb, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::host::Host;
@@ -205,7 +205,7 @@ impl Liveness {
         };
         let mut own = self.own.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if own.is_none() {
-            create_folder(folder)?;
+            create_own_folder(folder)?;
             let path = folder.join(id);
             let file = open_private(&path)?;
             match file.try_lock() {

@@ -980,6 +980,15 @@ fn a_link_in_the_place_of_one_of_the_stores_files_is_refused() {
         assert!(matches!(refused, Err(Error::Io { .. })), "{name}: {refused:?}");
         assert!(!temp.path().join("victim").exists(), "something was written through the link {name}");
     }
+    let outside = temp.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    let folder = temp.path().join("store-with-linked-holders");
+    std::fs::create_dir(&folder).unwrap();
+    std::os::unix::fs::symlink(&outside, folder.join("holders")).unwrap();
+    let store = open(&folder, "main");
+    let refused = store.workspace(temp.path()).unwrap().create_now(NewThread::default());
+    assert!(matches!(refused, Err(Error::Io { .. })), "holders: {refused:?}");
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "something was written through the link holders");
     // The way to the folder is the user's: links on it are followed.
     let way = temp.path().join("way");
     std::os::unix::fs::symlink(&real, &way).unwrap();

@@ -91,8 +91,25 @@ pub(crate) fn connect_again(location: &Location, read_only: bool) -> Result<Conn
         Connection::open_with_flags(path, flags)
     };
     let connection = connection.map_err(|error| at(&database, error))?;
+    if !read_only {
+        check_writable(&connection, &database)?;
+    }
     pragmas::configure(&connection)?;
     Ok(connection)
+}
+
+/// Refuses a connection that SQLite opened for reading only though the file may be written.
+///
+/// It does so after any failure to open, too many open files among them, and would stay so for as long as it is open.
+fn check_writable(connection: &Connection, database: &Path) -> Result<()> {
+    let narrowed = connection.is_readonly("main").map_err(|error| at(database, error))?;
+    // The file isn't opened to find out: closing it would drop the locks that this process has on it.
+    if narrowed && rustix::fs::access(database, rustix::fs::Access::WRITE_OK).is_ok() {
+        let why =
+            std::io::Error::other("the system let it be opened for reading only, as when too many files are open");
+        return Err(Error::io("open for writing", database, &why));
+    }
+    Ok(())
 }
 
 fn is_on_read_only_disk(path: &Path) -> bool {
@@ -150,6 +167,7 @@ fn connect(database: &Path) -> Result<Connection> {
 pub(crate) fn connect_to(database: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let connection = Connection::open_with_flags(database, flags).map_err(|error| at(database, error))?;
+    check_writable(&connection, database)?;
     pragmas::configure(&connection).map_err(|error| name_place(error, database))?;
     Ok(connection)
 }
@@ -198,7 +216,7 @@ fn back_up(connection: &Connection, location: &Location) -> Result<()> {
         return Ok(());
     };
     let backups = folder.join("backups");
-    create_folder(&backups)?;
+    create_own_folder(&backups)?;
     let name = format!("before-migration-{}-{}", location.now, std::process::id());
     let (path, partial) = (backups.join(format!("{name}.db")), backups.join(format!("{name}.partial")));
     create_file(&partial)?;
@@ -376,6 +394,16 @@ pub(crate) fn create_folder(folder: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Creates one of the folders in a store, which must be no link: what is kept in it would leave the store.
+pub(crate) fn create_own_folder(folder: &Path) -> Result<()> {
+    create_folder(folder)?;
+    let found = folder.symlink_metadata().map_err(|error| Error::io("look at", folder, &error))?;
+    if found.is_dir() {
+        return Ok(());
+    }
+    Err(Error::io("use", folder, &std::io::Error::other("it is a link; put a folder in its place")))
 }
 
 /// Creates a file that only its owner can read, or tightens one that others can read.

@@ -1,0 +1,230 @@
+//! The fresh process that says what a store holds, and the side that listens to it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use threadkeep::blocking::Store;
+use threadkeep::{Error, Hash, ItemQuery, StoreOptions};
+
+use crate::Result;
+use crate::child::{Child, SILENT, say};
+use crate::oracle::{Found, Journal, Rule, Tally};
+use crate::plan::Plan;
+use crate::{tools, work};
+
+/// Says what a store holds.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Check {
+    #[arg(long)]
+    store: PathBuf,
+    /// `thread=depth`: the items from that depth on.
+    #[arg(long, value_delimiter = ',')]
+    threads: Vec<String>,
+    /// Verifies the chains.
+    #[arg(long)]
+    verify: bool,
+    /// Says a digest of the items instead of each of them.
+    #[arg(long)]
+    whole: bool,
+    /// Has the engine check a copy of the file.
+    #[arg(long)]
+    integrity: bool,
+}
+
+/// Plays the checker.
+pub(crate) fn play(args: &Check) -> Result<()> {
+    let options = StoreOptions::folder(&args.store).label("check");
+    let store = Store::open(options).map_err(|error| format!("open: {}: {error}", error.kind()))?;
+    say(format_args!("U {}", store.id()));
+    for name in &args.threads {
+        let (thread, from) = name.split_once('=').ok_or("a thread is thread=depth")?;
+        let from = from.parse().map_err(|_| "a thread is thread=depth")?;
+        tell(&store, thread, from, args)?;
+    }
+    drop(store);
+    if args.integrity {
+        say(format_args!("Q {}", integrity(&args.store)?));
+    }
+    say("Z");
+    Ok(())
+}
+
+fn tell(store: &Store, thread: &str, from: u32, args: &Check) -> Result<()> {
+    let id = work::thread_id(thread)?;
+    match store.get(&id) {
+        Ok(found) => say(format_args!("T {thread} {:?}", found.shelf)),
+        Err(Error::NotFound { .. }) => {
+            say(format_args!("N {thread}"));
+            return Ok(());
+        }
+        Err(error) => return Err(format!("{thread}: {}: {error}", error.kind())),
+    }
+    let mut query = ItemQuery { limit: 2_000, from, ..ItemQuery::default() };
+    let (mut count, mut digest) = (0_u64, Hash([0; 32]));
+    loop {
+        let page = store.items(&id, query.clone()).map_err(|error| format!("{thread}: {}: {error}", error.kind()))?;
+        for item in page.entries {
+            let content = Hash::of(&item.content);
+            let depth = u64::from(item.depth);
+            let found = Found { id: item.id, content, depth, hash: item.hash, epoch: item.epoch };
+            (count, digest) = (count + 1, found.chain(digest));
+            if !args.whole {
+                say(format_args!("i {} {content} {depth} {} {}", item.id, item.hash, item.epoch));
+            }
+        }
+        match page.next_cursor {
+            None => break,
+            cursor => query.cursor = cursor,
+        }
+    }
+    say(format_args!("S {thread} {count} {digest}"));
+    if args.verify {
+        let verdict = store.verify(&id).map_err(|error| format!("{thread}: {}: {error}", error.kind()))?;
+        say(format_args!(
+            "V {thread} {}",
+            if verdict.is_valid() { "valid".to_owned() } else { format!("{:?}", verdict.invalid) }
+        ));
+    }
+    Ok(())
+}
+
+/// The engine's own check, on a copy: the store itself is opened by nobody but the library.
+fn integrity(store: &Path) -> Result<String> {
+    let copy = tempfile::tempdir_in(store.parent().unwrap_or(store)).map_err(|error| error.to_string())?;
+    tools::copy_folder(store, copy.path())?;
+    let connection =
+        rusqlite::Connection::open(copy.path().join("threadkeep.db")).map_err(|error| error.to_string())?;
+    connection
+        .query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0))
+        .map_err(|error| format!("integrity check: {error}"))
+}
+
+/// How much a check looks at.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Depth {
+    /// Verifies the chains.
+    pub(crate) verify: bool,
+    /// Digests instead of items.
+    pub(crate) whole: bool,
+    /// The engine's own check.
+    pub(crate) integrity: bool,
+}
+
+/// What a fresh process found.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// The items of each thread that exists.
+    pub(crate) items: BTreeMap<String, Vec<Found>>,
+    /// How many items were found in each thread, and the digest over them.
+    pub(crate) digests: BTreeMap<String, (u64, Hash)>,
+    /// The shelf of each thread that exists.
+    pub(crate) shelves: BTreeMap<String, String>,
+    /// The store's id.
+    pub(crate) store: String,
+}
+
+/// Has two fresh processes look at the store, one after the other; what differs between them, and what does not verify, is
+/// counted. `None` when the store could not be read, which is counted too.
+pub(crate) fn look(
+    plan: &Plan,
+    store: &Path,
+    threads: &[(String, u64)],
+    depth: Depth,
+    tally: &mut Tally,
+) -> Option<Findings> {
+    let mut first = None;
+    for _ in 0..2 {
+        let lines = match hear(plan, store, threads, depth) {
+            Ok(lines) => lines,
+            Err(words) => {
+                tally
+                    .add(if words == SILENT { Rule::Hang } else { Rule::Altered }, format!("a fresh process: {words}"));
+                return None;
+            }
+        };
+        match &first {
+            None => first = Some(lines),
+            Some(before) if *before == lines => {}
+            Some(_) => tally.add(Rule::Unequal, "two fresh processes read different things"),
+        }
+    }
+    first.map(|lines| parse(&lines, tally))
+}
+
+/// Looks at all threads of a journal and judges them.
+pub(crate) fn judge(
+    plan: &Plan,
+    store: &Path,
+    journal: &mut Journal,
+    depth: Depth,
+    tally: &mut Tally,
+) -> Option<Findings> {
+    let findings = look(plan, store, &journal.settled(), depth, tally)?;
+    for (thread, _) in journal.settled() {
+        let items = findings.items.get(&thread).map_or(&[][..], Vec::as_slice);
+        journal.judge(&thread, items, tally);
+    }
+    Some(findings)
+}
+
+/// Compares all that was judged so far, piece by piece, with the store as a whole.
+pub(crate) fn judge_whole(plan: &Plan, store: &Path, journal: &Journal, tally: &mut Tally) {
+    let threads: Vec<(String, u64)> = journal.settled().into_iter().map(|(thread, _)| (thread, 0)).collect();
+    let depth = Depth { verify: true, whole: true, integrity: true };
+    let Some(findings) = look(plan, store, &threads, depth, tally) else { return };
+    for (thread, count, digest) in journal.digests() {
+        let found = findings.digests.get(&thread).copied().unwrap_or((0, Hash([0; 32])));
+        if found != (count, digest) {
+            tally.add(
+                Rule::Altered,
+                format!("{thread}: {} items at the end, {count} judged before, or others", found.0),
+            );
+        }
+    }
+}
+
+fn hear(plan: &Plan, store: &Path, threads: &[(String, u64)], depth: Depth) -> Result<Vec<String>> {
+    let mut command = Command::new(&plan.program);
+    command.arg("check").arg("--store").arg(store);
+    for (thread, from) in threads {
+        command.arg("--threads").arg(format!("{thread}={from}"));
+    }
+    for (flag, wanted) in [("--verify", depth.verify), ("--whole", depth.whole), ("--integrity", depth.integrity)] {
+        if wanted {
+            command.arg(flag);
+        }
+    }
+    let (status, lines) = Child::start(command)?.finish()?;
+    match lines.last().map(String::as_str) {
+        Some("Z") if status.success() => Ok(lines),
+        last => Err(format!("{} ({status})", last.unwrap_or("nothing"))),
+    }
+}
+
+fn parse(lines: &[String], tally: &mut Tally) -> Findings {
+    let mut findings = Findings::default();
+    let mut current = String::new();
+    for line in lines {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words.as_slice() {
+            ["U", id] => findings.store = (*id).to_owned(),
+            ["T", thread, shelf] => {
+                current = (*thread).to_owned();
+                findings.shelves.insert(current.clone(), (*shelf).to_owned());
+                findings.items.insert(current.clone(), Vec::new());
+            }
+            ["i", item @ ..] => match (Found::parse(item), findings.items.get_mut(&current)) {
+                (Some(found), Some(items)) => items.push(found),
+                _ => tally.add(Rule::Altered, format!("a fresh process said `{line}`")),
+            },
+            ["S", thread, count, digest] => {
+                let digest = digest.parse().unwrap_or(Hash([0; 32]));
+                findings.digests.insert((*thread).to_owned(), (count.parse().unwrap_or(0), digest));
+            }
+            ["V", _, "valid"] | ["Q", "ok"] | ["N", _] | ["Z"] => {}
+            _ => tally.add(Rule::Altered, line.clone()),
+        }
+    }
+    findings
+}

@@ -1,0 +1,90 @@
+//! Threadkeep under kills, power cuts and failing system calls. The method and the figures are in `docs/reliability.md`.
+//!
+//! The program starts itself again for everything that may die: writers, readers and checkers are processes of their own.
+#![expect(clippy::print_stdout, reason = "a program that prints what it found, and whose children speak through it")]
+
+mod checker;
+mod child;
+mod oracle;
+mod plan;
+mod report;
+mod scenario;
+mod suites;
+mod tools;
+mod work;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::plan::{Plan, Size};
+
+/// What ends a step that can't go on, in words for the report.
+type Result<T, E = String> = std::result::Result<T, E>;
+
+/// Runs suites of faults against a store, and judges what is left by one set of rules.
+#[derive(Debug, Parser)]
+#[command(name = "threadkeep-torture", args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+struct Cli {
+    #[command(subcommand)]
+    inner: Option<Inner>,
+    /// The suites, by id or name, or `all`.
+    #[arg(required = true)]
+    suites: Vec<String>,
+    /// How much is done.
+    #[arg(long, value_enum, default_value_t = Size::Pr)]
+    size: Size,
+    /// Repeats a run with the choices of an earlier one.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Prints one JSON object for each suite.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What the program does when it was started by itself.
+#[derive(Debug, Subcommand)]
+enum Inner {
+    #[command(hide = true)]
+    Check(checker::Check),
+    #[command(hide = true)]
+    Write(work::Write),
+    #[command(hide = true)]
+    Read(work::Read),
+    #[command(hide = true)]
+    Checkpoint(work::Checkpoint),
+    #[command(hide = true)]
+    Scenario(scenario::Scenario),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if cli.inner.is_some() {
+        child::end_with_parent();
+    }
+    let done = match cli.inner {
+        Some(Inner::Check(check)) => checker::play(&check),
+        Some(Inner::Write(write)) => work::play_writer(&write),
+        Some(Inner::Read(read)) => work::play_reader(&read),
+        Some(Inner::Checkpoint(checkpoint)) => work::play_checkpointer(&checkpoint),
+        Some(Inner::Scenario(scenario)) => scenario::play(&scenario),
+        None => {
+            let plan = Plan::new(cli.size, cli.seed);
+            return match plan.and_then(|plan| suites::run(&plan, &cli.suites, cli.json)) {
+                Ok(true) => ExitCode::SUCCESS,
+                Ok(false) => ExitCode::FAILURE,
+                Err(words) => {
+                    println!("{words}");
+                    ExitCode::from(2)
+                }
+            };
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(words) => {
+            child::say(format_args!("X {words}"));
+            ExitCode::from(3)
+        }
+    }
+}

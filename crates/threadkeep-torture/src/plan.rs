@@ -1,0 +1,92 @@
+//! How much is done, with which chance, and where.
+
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::Result;
+
+/// How much is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Size {
+    /// A few minutes in all, for every change.
+    Pr,
+    /// Most of an hour.
+    Nightly,
+    /// Hours.
+    Release,
+}
+
+/// What holds for a whole run.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// How much is done.
+    pub(crate) size: Size,
+    /// All choices follow from it.
+    pub(crate) seed: u64,
+    /// Whether a suite that can't run is a failure.
+    pub(crate) in_ci: bool,
+    /// This program, to be started again.
+    pub(crate) program: PathBuf,
+}
+
+impl Plan {
+    /// A plan with a seed of its own, unless one is given.
+    pub(crate) fn new(size: Size, seed: Option<u64>) -> Result<Self> {
+        let program = std::env::current_exe().map_err(|error| format!("this program can't find itself: {error}"))?;
+        let seed = seed.unwrap_or_else(|| std::hash::RandomState::new().build_hasher().finish() >> 16);
+        Ok(Self { size, seed, in_ci: std::env::var_os("CI").is_some(), program })
+    }
+
+    /// The amount that belongs to the size.
+    pub(crate) fn pick<T>(&self, pr: T, nightly: T, release: T) -> T {
+        match self.size {
+            Size::Pr => pr,
+            Size::Nightly => nightly,
+            Size::Release => release,
+        }
+    }
+
+    /// The chance of one suite: another suite before it changes nothing.
+    pub(crate) fn random(&self, suite: &str) -> Random {
+        let mixed = suite.bytes().fold(self.seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        Random(mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+}
+
+/// A folder in memory, where a sync costs nothing: for faults that don't ask what has reached a disk.
+pub(crate) fn fast_folder() -> Result<TempDir> {
+    let memory = Path::new("/dev/shm");
+    let builder = || tempfile::Builder::new().prefix("threadkeep-torture-").rand_bytes(8).to_owned();
+    let made = if memory.is_dir() { builder().tempdir_in(memory) } else { builder().tempdir() };
+    made.map_err(|error| format!("no folder for the stores: {error}"))
+}
+
+/// A folder on a disk.
+pub(crate) fn disk_folder() -> Result<TempDir> {
+    let made = tempfile::Builder::new().prefix("threadkeep-torture-").tempdir();
+    made.map_err(|error| format!("no folder for the stores: {error}"))
+}
+
+/// Numbers that follow from a seed.
+#[derive(Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// A number below the bound.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 8) % bound.max(1)
+    }
+
+    /// Puts a list into an order of chance.
+    pub(crate) fn shuffle<T>(&mut self, list: &mut [T]) {
+        for last in (1..list.len()).rev() {
+            let other = usize::try_from(self.below(last as u64 + 1)).unwrap_or(0);
+            list.swap(last, other);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The suites, and running them.
+
+mod access;
+mod clock;
+mod crowd;
+mod cuts;
+mod failing;
+mod kills;
+mod points;
+mod storm;
+mod syncs;
+mod syscalls;
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::Result;
+use crate::oracle;
+use crate::plan::Plan;
+use crate::report::{Outcome, Stop};
+
+type Suite = fn(&Plan, &mut Outcome) -> Result<(), Stop>;
+
+/// Every suite, in the order of running.
+const SUITES: [(&str, &str, Suite); 9] = [
+    ("T01", "kills", kills::run),
+    ("T02", "syscalls", syscalls::run),
+    ("T03", "cuts", cuts::run),
+    ("T05", "syncs", syncs::run),
+    ("T06", "failing", failing::run),
+    ("T11", "storm", storm::run),
+    ("T12", "clock", clock::run),
+    ("T13", "crowd", crowd::run),
+    ("T15", "access", access::run),
+];
+
+/// Runs the suites that are named; says whether the run may count as a success.
+pub(crate) fn run(plan: &Plan, names: &[String], json: bool) -> Result<bool> {
+    let all = names.iter().any(|name| name == "all");
+    let known = |name: &String| SUITES.iter().any(|(id, word, _)| name.eq_ignore_ascii_case(id) || name == word);
+    if let Some(unknown) = names.iter().find(|name| *name != "all" && !known(name)) {
+        let words: Vec<&str> = SUITES.iter().map(|(_, word, _)| *word).collect();
+        return Err(format!("no suite `{unknown}`; there are all, {}", words.join(", ")));
+    }
+    let missed = oracle::unnoticed();
+    if !missed.is_empty() {
+        return Err(format!("the oracle does not notice: {}", missed.join(", ")));
+    }
+    let mut good = true;
+    let mut verdicts = [0_u32; 3];
+    for (id, word, suite) in SUITES {
+        if !all && !names.iter().any(|name| name.eq_ignore_ascii_case(id) || name == word) {
+            continue;
+        }
+        let mut outcome = Outcome::new(id, word, plan.seed);
+        let ended = suite(plan, &mut outcome);
+        outcome.end(ended);
+        match json {
+            true => println!("{}", outcome.to_json()),
+            false => println!("{}", outcome.to_text()),
+        }
+        good &= outcome.is_acceptable(plan.in_ci);
+        let [passed, failed, skipped] = &mut verdicts;
+        match outcome.passed() {
+            Some(true) => *passed += 1,
+            Some(false) => *failed += 1,
+            None => *skipped += 1,
+        }
+    }
+    if !json {
+        let [passed, failed, skipped] = verdicts;
+        println!("{passed} passed, {failed} failed, {skipped} skipped; repeat with --seed {}", plan.seed);
+    }
+    Ok(good)
+}
+
+/// How a writer is started.
+#[derive(Debug, Clone, Copy)]
+struct Writing<'a> {
+    lanes: &'a str,
+    life: u64,
+    level: &'a str,
+    /// 0 goes on for ever.
+    batches: u64,
+    lie: bool,
+}
+
+impl Writing<'_> {
+    fn command(&self, plan: &Plan, store: &Path) -> Command {
+        let mut command = Command::new(&plan.program);
+        command.arg("write").arg("--store").arg(store).arg("--lanes").arg(self.lanes);
+        command.arg("--life").arg(self.life.to_string()).arg("--level").arg(self.level);
+        command.arg("--batches").arg(self.batches.to_string());
+        if self.lie {
+            command.arg("--lie");
+        }
+        command
+    }
+}

@@ -1,0 +1,228 @@
+//! T01: processes that write one store are killed at random times, and the store is kept.
+//!
+//! In each round four writers of two threads each and two readers work. One writer is killed and replaced while the others
+//! go on, so that a claim is taken from the dead beside living writers; then all are killed, in any order. Nothing is shut
+//! down between two rounds.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::Result;
+use crate::checker::{self, Depth};
+use crate::child::{Child, SILENT};
+use crate::oracle::{Journal, Rule, Tally};
+use crate::plan::{self, Plan, Random};
+use crate::report::{Outcome, Stop};
+use crate::suites::Writing;
+
+const WRITERS: u64 = 4;
+const READERS: usize = 2;
+/// After so many rounds every chain is verified from its root.
+const ROUNDS_TO_VERIFY: u64 = 50;
+
+/// Runs the suite.
+pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
+    let kills = plan.pick(200, 2_000, 10_000);
+    let folder = plan::fast_folder()?;
+    let mut run = Run::new(plan, folder.path().join("store"), false);
+    for round in 0.. {
+        if run.kills >= kills {
+            break;
+        }
+        run.round(round)?;
+        if round % ROUNDS_TO_VERIFY == ROUNDS_TO_VERIFY - 1 {
+            checker::judge_whole(plan, &run.store, &run.journal, &mut run.tally);
+        }
+    }
+    checker::judge_whole(plan, &run.store, &run.journal, &mut run.tally);
+    run.recoveries.sort_unstable();
+    let at = |share: usize| {
+        let place =
+            run.recoveries.get((run.recoveries.len() * share / 100).min(run.recoveries.len().saturating_sub(1)));
+        place.map_or(0.0, Duration::as_secs_f64) * 1_000.0
+    };
+    outcome.figure("kills", run.kills);
+    outcome.figure("of these inside a write", run.busy);
+    outcome.figure("items acked", run.journal.acked);
+    outcome.figure("in flight", run.journal.in_flight);
+    outcome
+        .figure("open and claim after a kill, ms p50/p99/max", format!("{:.0}/{:.0}/{:.0}", at(50), at(99), at(100)));
+    outcome.figure("95 % bound of failures per kill", format!("{:.3} %", 300.0 / f64::from(run.kills)));
+    outcome.tally.absorb(run.tally, "kills");
+
+    let (killed, found_out) = control(plan)?;
+    outcome.control(format!("writers that acknowledge before they store, {killed} kills"), found_out);
+    Ok(())
+}
+
+/// The same with writers that lie: says how many kills it took, and whether the oracle saw a loss.
+pub(crate) fn control(plan: &Plan) -> Result<(u32, bool)> {
+    let folder = plan::fast_folder()?;
+    let mut control = Run::new(plan, folder.path().join("control"), true);
+    for round in 0..20 {
+        control.round(round)?;
+        if control.tally.count(Rule::AckedLost) > 0 {
+            return Ok((control.kills, true));
+        }
+    }
+    Ok((control.kills, false))
+}
+
+struct Run<'a> {
+    plan: &'a Plan,
+    random: Random,
+    store: PathBuf,
+    lie: bool,
+    life: u64,
+    kills: u32,
+    busy: u32,
+    journal: Journal,
+    tally: Tally,
+    recoveries: Vec<Duration>,
+}
+
+struct Writer {
+    number: u64,
+    life: u64,
+    child: Child,
+    begun: Instant,
+}
+
+impl<'a> Run<'a> {
+    fn new(plan: &'a Plan, store: PathBuf, lie: bool) -> Self {
+        let mut journal = Journal::default();
+        for lane in 0..WRITERS * 2 {
+            journal.open(&thread(lane), lane);
+        }
+        let (random, tally) = (plan.random("kills"), Tally::default());
+        Self { plan, random, store, lie, life: 0, kills: 0, busy: 0, journal, tally, recoveries: Vec::new() }
+    }
+
+    fn round(&mut self, round: u64) -> Result<()> {
+        let mut writers = Vec::new();
+        for number in 0..WRITERS {
+            writers.push(self.start(number, round)?);
+        }
+        for writer in &writers {
+            self.wait_until_ready(writer)?;
+        }
+        let readers = (0..READERS).map(|_| self.start_reader()).collect::<Result<Vec<_>>>()?;
+        for reader in &readers {
+            self.hear_reader(&reader.hear_until("R").unwrap_or_else(|words| vec![format!("V reader {words}")]));
+        }
+        self.pause(60);
+        let victim = usize::try_from(self.random.below(WRITERS)).unwrap_or(0);
+        let victim = writers.swap_remove(victim);
+        let number = victim.number;
+        self.kill(victim);
+        let successor = self.start(number, round + 1)?;
+        self.wait_until_ready(&successor)?;
+        writers.push(successor);
+        self.pause(40);
+        for reader in readers {
+            let heard = reader.kill();
+            self.hear_reader(&heard);
+        }
+        self.random.shuffle(&mut writers);
+        for writer in writers {
+            self.kill(writer);
+            self.pause(3);
+        }
+        let journal = &mut self.journal;
+        checker::judge(self.plan, &self.store, journal, Depth::default(), &mut self.tally);
+        Ok(())
+    }
+
+    fn start(&mut self, number: u64, round: u64) -> Result<Writer> {
+        self.life += 1;
+        let level = ["synced", "written", "queued"].get(usize::try_from(round % 3).unwrap_or(0)).copied();
+        let lanes: Vec<String> =
+            [number * 2, number * 2 + 1].iter().map(|lane| format!("{}={lane}", thread(*lane))).collect();
+        let (lanes, level) = (lanes.join(","), level.unwrap_or("synced"));
+        let writing = Writing { lanes: &lanes, life: self.life, level, batches: 0, lie: self.lie };
+        let begun = Instant::now();
+        Ok(Writer { number, life: self.life, child: Child::start(writing.command(self.plan, &self.store))?, begun })
+    }
+
+    fn wait_until_ready(&mut self, writer: &Writer) -> Result<()> {
+        match writer.child.hear_until("R") {
+            Ok(_) => self.recoveries.push(writer.begun.elapsed()),
+            Err(words) if words == SILENT => self.tally.add(Rule::Hang, "a writer that opens and claims"),
+            Err(words) => return Err(words),
+        }
+        Ok(())
+    }
+
+    fn start_reader(&self) -> Result<Child> {
+        let mut command = Command::new(&self.plan.program);
+        let threads: Vec<String> = (0..WRITERS * 2).map(thread).collect();
+        command.arg("read").arg("--store").arg(&self.store).arg("--threads").arg(threads.join(","));
+        Child::start(command)
+    }
+
+    fn hear_reader(&mut self, lines: &[String]) {
+        for line in lines.iter().filter(|line| line.starts_with("V ")) {
+            let rule = match line.split(' ').nth(1) {
+                Some("two-writers") => Rule::TwoWriters,
+                Some("hole") => Rule::Hole,
+                _ => Rule::Misbehaved,
+            };
+            self.tally.add(rule, format!("a reader: {line}"));
+        }
+    }
+
+    fn kill(&mut self, writer: Writer) {
+        let life = writer.life;
+        for line in writer.child.kill() {
+            let words: Vec<&str> = line.split(' ').collect();
+            match words.as_slice() {
+                ["E" | "X" | "W", ..] => self.tally.add(Rule::Misbehaved, format!("a writer without a fault: {line}")),
+                [_, thread, ..] => self.journal.hear(thread, life, &words),
+                _ => {}
+            }
+        }
+        self.kills += 1;
+        let lanes = [writer.number * 2, writer.number * 2 + 1];
+        self.busy += u32::from(lanes.iter().any(|lane| self.journal.is_busy(&thread(*lane))));
+    }
+
+    fn pause(&mut self, millis: u64) {
+        std::thread::sleep(Duration::from_micros(self.random.below(millis * 1_000)));
+    }
+}
+
+fn thread(lane: u64) -> String {
+    format!("lane-{lane}")
+}
+
+/// Writes a store for suites that begin with one, and gives the account of it, judged.
+pub(crate) fn prepare(plan: &Plan, store: &Path, threads: &[(&str, u64)]) -> Result<Journal> {
+    let mut journal = Journal::default();
+    for (thread, lane) in threads {
+        journal.open(thread, *lane);
+    }
+    let lanes: Vec<String> = threads.iter().map(|(thread, lane)| format!("{thread}={lane}")).collect();
+    let writing = Writing { lanes: &lanes.join(","), life: 1, level: "synced", batches: 4, lie: false };
+    let (status, lines) = Child::start(writing.command(plan, store))?.finish()?;
+    if !status.success() {
+        return Err(format!("the store can't be prepared: {}", lines.last().map_or("", String::as_str)));
+    }
+    hear_all(&mut journal, 1, &lines);
+    let mut tally = Tally::default();
+    checker::judge(plan, store, &mut journal, Depth::default(), &mut tally);
+    match tally.details().first() {
+        None => Ok(journal),
+        Some(words) => Err(format!("the prepared store: {words}")),
+    }
+}
+
+/// Hears all lines of one writer.
+pub(crate) fn hear_all(journal: &mut Journal, life: u64, lines: &[String]) {
+    for line in lines {
+        let words: Vec<&str> = line.split(' ').collect();
+        if let Some(thread) = words.get(1) {
+            journal.hear(thread, life, &words);
+        }
+    }
+}
