@@ -63,6 +63,11 @@ impl fmt::Display for Skip {
     }
 }
 
+/// How much of the first prompt is a thread's preview.
+pub(crate) const PREVIEW_CHARS: usize = 200;
+/// How much of a title is kept.
+pub(crate) const TITLE_CHARS: usize = 300;
+
 /// What a file says about its thread. `None` means: nothing was said in the part that was read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

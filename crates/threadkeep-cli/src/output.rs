@@ -8,6 +8,7 @@ use anstream::{AutoStream, ColorChoice};
 use serde::Serialize;
 use serde_json::Value;
 use terminal_size::{Width, terminal_size};
+use threadkeep::Error;
 
 use crate::errors::{Failure, Report};
 use crate::style::Ink;
@@ -158,6 +159,24 @@ pub(crate) fn tell_report(output: &mut Output, report: &Report) {
     if let Some(hint) = &report.hint {
         tell(Ink::Hint, "hint", hint);
     }
+}
+
+/// Asks at a terminal whether something is meant; without one nobody can answer, which is a `refusal`.
+pub(crate) fn confirm(question: &str, refusal: &str) -> Result<bool, Failure> {
+    let mut stderr = io::stderr();
+    if !(io::stdin().is_terminal() && stderr.is_terminal()) {
+        return Err(Report::usage(refusal).hint("--yes says that it is meant").into());
+    }
+    write!(stderr, "{question} [y/N] ")?;
+    stderr.flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).map_err(|error| Error::Io {
+        operation: "read",
+        path: "the answer".to_owned(),
+        kind: error.kind(),
+        detail: error.to_string(),
+    })?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
 fn line_width() -> usize {

@@ -3,6 +3,9 @@
 //! A test starts this very binary again with a store in its environment; [`child_entry`] writes there until its input ends.
 #![cfg(test)]
 
+#[path = "disks/small_disk.rs"]
+mod small_disk;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use small_disk::SmallDisk;
 use threadkeep::blocking::Store;
 use threadkeep::{
     AppendOptions, Durability, Error, Item, ItemQuery, Kind, NewItem, NewThread, StoreOptions, ThreadId, ThreadPatch,
@@ -302,33 +306,9 @@ fn a_damaged_store_gives_no_backup() {
     assert_eq!(names(temp.path()), ["store".to_owned()].into());
 }
 
-/// A small file system of its own.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    /// `None` where this process may not mount; in CI that is a failure.
-    fn mount(test: &str) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new("mount");
-        command.args(["-t", "tmpfs", "-o", "size=1m", "threadkeep-test"]).arg(folder.path());
-        let mounted = command.output().is_ok_and(|output| output.status.success());
-        if !mounted {
-            println!("SKIP {test}: no right to mount a small file system");
-            assert!(std::env::var_os("CI").is_none(), "{test} was skipped");
-        }
-        mounted.then_some(Self(folder))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        drop(Command::new("umount").arg("-l").arg(self.0.path()).status());
-    }
-}
-
 #[test]
 fn a_disk_that_is_too_small_keeps_nothing_of_it() {
-    let Some(disk) = SmallDisk::mount("a backup on a small disk") else { return };
+    let Some(disk) = SmallDisk::mount(1, "a backup on a small disk") else { return };
     let temp = tempfile::tempdir().unwrap();
     make_store(temp.path());
     let store = open(temp.path());
@@ -342,12 +322,12 @@ fn a_disk_that_is_too_small_keeps_nothing_of_it() {
     .collect();
     live.append(noise.chunks(64 << 10).map(raw).collect()).unwrap();
     live.shutdown().unwrap();
-    let refused = store.backup(&disk.0.path().join("x.db")).unwrap_err();
+    let refused = store.backup(&disk.path().join("x.db")).unwrap_err();
     assert!(matches!(refused, Error::StorageFull { .. }), "{refused:?}");
-    assert!(names(disk.0.path()).is_empty(), "{:?}", names(disk.0.path()));
+    assert!(names(disk.path()).is_empty(), "{:?}", names(disk.path()));
     let whole = temp.path().join("backups/x.db");
     store.backup(&whole).unwrap();
-    let small = disk.0.path().join("store");
+    let small = disk.path().join("store");
     make_store(&small);
     let refused = Store::restore_backup(options(&small), &whole).unwrap_err();
     assert!(matches!(refused, Error::StorageFull { .. }), "{refused:?}");

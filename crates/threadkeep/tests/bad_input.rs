@@ -1,12 +1,16 @@
 //! What is wrong, foreign, damaged or too much: it is stored as it is, or refused by a typed error that leaves the file alone.
 #![cfg(test)]
 
+#[path = "disks/small_disk.rs"]
+mod small_disk;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Barrier;
 
 use rusqlite::Connection;
+use small_disk::SmallDisk;
 use threadkeep::blocking::{LiveThread, Store, Workspace};
 use threadkeep::{
     Address, AppendOptions, Durability, Error, Item, ItemId, ItemQuery, Kind, ListQuery, MAX_CONTENT_BYTES, NewItem,
@@ -593,47 +597,19 @@ fn large_items_are_stored_and_larger_ones_refused() {
 
 // A full disk.
 
-/// A file system of a few megabytes.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    /// `None` where this process may not mount; in CI that is a failure.
-    fn mount(test: &str) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new("mount");
-        command.args(["-t", "tmpfs", "-o", "size=4m", "threadkeep-test"]).arg(folder.path());
-        let mounted = command.output().is_ok_and(|output| output.status.success());
-        if !mounted {
-            println!("SKIP {test}: no right to mount a small file system");
-            assert!(std::env::var_os("CI").is_none(), "{test} was skipped");
-        }
-        mounted.then_some(Self(folder))
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn fill(&self) {
-        let filled = std::fs::write(self.path().join("filler"), noise(5, 8 << 20));
-        assert_eq!(filled.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
-    }
-
-    fn free(&self) {
-        std::fs::remove_file(self.path().join("filler")).unwrap();
-    }
+fn fill(disk: &SmallDisk) {
+    let filled = std::fs::write(disk.path().join("filler"), noise(5, 8 << 20));
+    assert_eq!(filled.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
 }
 
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        drop(Command::new("umount").arg("-l").arg(self.path()).status());
-    }
+fn free(disk: &SmallDisk) {
+    std::fs::remove_file(disk.path().join("filler")).unwrap();
 }
 
 /// A log needs an index beside it, which can't be made there.
 #[test]
 fn a_store_on_a_read_only_disk_can_be_read() {
-    let Some(disk) = SmallDisk::mount("a read-only disk") else {
+    let Some(disk) = SmallDisk::mount(4, "a read-only disk") else {
         return;
     };
     let folder = disk.path().join("a ?strange%20 name");
@@ -655,7 +631,7 @@ fn append(live: &LiveThread, content: &[u8], durability: Durability) -> threadke
 
 #[test]
 fn a_full_disk_loses_nothing_and_the_same_handle_goes_on() {
-    let Some(disk) = SmallDisk::mount("a full disk") else {
+    let Some(disk) = SmallDisk::mount(4, "a full disk") else {
         return;
     };
     let folder = disk.path().join("store");
@@ -686,7 +662,7 @@ fn a_full_disk_loses_nothing_and_the_same_handle_goes_on() {
     assert!(contents(&open_read_only(&folder).unwrap(), &id("t")) == stored, "another reader while the disk is full");
     assert!(store.verify(&id("t")).unwrap().is_valid());
 
-    disk.free();
+    free(&disk);
     live.flush().unwrap();
     let expected: Vec<Vec<u8>> = stored.iter().chain(&kept).cloned().collect();
     assert_eq!(contents(&store, &id("t")).len(), expected.len());
@@ -703,31 +679,31 @@ fn a_full_disk_loses_nothing_and_the_same_handle_goes_on() {
 
 #[test]
 fn the_first_append_of_a_thread_is_kept_through_a_full_disk_too() {
-    let Some(disk) = SmallDisk::mount("a full disk before the first append") else {
+    let Some(disk) = SmallDisk::mount(4, "a full disk before the first append") else {
         return;
     };
     let store = open(&disk.path().join("store")).unwrap();
     let live = store.workspace(Path::new("/w")).unwrap().create(named("t")).unwrap();
-    disk.fill();
+    fill(&disk);
     let first = noise(1, 64 << 10);
     let refused = append(&live, &first, Durability::Synced);
     assert!(matches!(refused, Err(Error::StorageFull { .. })), "{refused:?}");
-    disk.free();
+    free(&disk);
     live.flush().unwrap();
     assert!(contents(&store, &id("t")) == [first], "an append that was kept is not stored");
 }
 
 #[test]
 fn a_store_is_not_half_created_on_a_full_disk() {
-    let Some(disk) = SmallDisk::mount("creating on a full disk") else {
+    let Some(disk) = SmallDisk::mount(4, "creating on a full disk") else {
         return;
     };
     let folder = disk.path().join("store");
     std::fs::create_dir(&folder).unwrap();
-    disk.fill();
+    fill(&disk);
     let refused = open(&folder);
     assert!(matches!(refused, Err(Error::StorageFull { .. })), "{refused:?}");
-    disk.free();
+    free(&disk);
     make_store(&folder);
     assert!(open(&folder).unwrap().verify(&id("t")).unwrap().is_valid());
 }

@@ -8,15 +8,13 @@ use threadkeep::{Timestamp, Usage};
 
 use super::line::{Line, Reading, Tokens};
 use super::tree::{Tree, key};
-use crate::codec::ThreadFacts;
+use crate::codec::{PREVIEW_CHARS, TITLE_CHARS, ThreadFacts};
 use crate::json::one_line;
 
 /// How many responses may be open at the same time: the lines of one stand close together, but sub-agents interleave.
 const OPEN_RESPONSES: usize = 32;
 /// How many summaries are remembered until the line that they name is known.
 const SUMMARIES: usize = 32;
-const PREVIEW_CHARS: usize = 200;
-const TITLE_CHARS: usize = 300;
 
 /// What was gathered so far; its JSON is what a later run begins with.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

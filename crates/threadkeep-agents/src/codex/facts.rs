@@ -7,11 +7,8 @@ use serde_json::Value;
 use threadkeep::Usage;
 
 use super::line::{Part, Payload, Reading, Tokens};
-use crate::codec::{Continues, ThreadFacts};
+use crate::codec::{Continues, PREVIEW_CHARS, TITLE_CHARS, ThreadFacts};
 use crate::json::{Word, one_line};
-
-const PREVIEW_CHARS: usize = 200;
-const TITLE_CHARS: usize = 300;
 
 /// What was gathered so far; its JSON is what a later run begins with.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -1,13 +1,11 @@
 //! `threadkeep purge`
 
-use std::io::{self, IsTerminal as _, Write as _};
-
 use clap::Args;
 use serde_json::json;
-use threadkeep::{Error, Shelf, Thread};
+use threadkeep::{Shelf, Thread};
 
 use super::App;
-use crate::errors::{Code, Failure, Outcome, Report};
+use crate::errors::{Code, Failure, Outcome};
 use crate::style::Ink;
 use crate::{human, output, text};
 
@@ -52,23 +50,9 @@ pub(super) fn run(args: &PurgeArgs, app: &mut App) -> Outcome {
     Ok(Code::Done)
 }
 
-/// Asks at a terminal; without one nobody can answer.
 fn is_confirmed(thread: &Thread) -> Result<bool, Failure> {
-    let mut stderr = io::stderr();
-    if !(io::stdin().is_terminal() && stderr.is_terminal()) {
-        let report = Report::usage("purging removes a thread for good, and nobody is here to ask");
-        return Err(report.hint("--yes says that it is meant").into());
-    }
     let name = text::one_line(thread.name());
     let items = human::counted(thread.items, "item", "items");
-    write!(stderr, "Remove “{}” ({items}) for good? [y/N] ", text::cut(&name, 60))?;
-    stderr.flush()?;
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer).map_err(|error| Error::Io {
-        operation: "read",
-        path: "the answer".to_owned(),
-        kind: error.kind(),
-        detail: error.to_string(),
-    })?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+    let question = format!("Remove “{}” ({items}) for good?", text::cut(&name, 60));
+    output::confirm(&question, "purging removes a thread for good, and nobody is here to ask")
 }

@@ -1,16 +1,15 @@
 //! `threadkeep restore-backup`
 
-use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
+use threadkeep::RestoreReport;
 use threadkeep::blocking::Store;
-use threadkeep::{Error, RestoreReport};
 
 use super::App;
-use crate::errors::{Code, Failure, Outcome, Report};
+use crate::errors::{Code, Failure, Outcome};
 use crate::place::Place;
 use crate::style::Ink;
 use crate::{human, output, text};
@@ -82,22 +81,8 @@ fn write(app: &mut App, restored: &RestoreReport) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Asks at a terminal; without one nobody can answer.
 fn is_confirmed(place: &Place) -> Result<bool, Failure> {
-    let mut stderr = io::stderr();
-    if !(io::stdin().is_terminal() && stderr.is_terminal()) {
-        let report = Report::usage("restoring replaces the store, and nobody is here to ask");
-        return Err(report.hint("--yes says that it is meant").into());
-    }
     let folder = place.folder().to_string_lossy();
-    write!(stderr, "Replace the store in {}? It is kept in its folder. [y/N] ", text::one_line(&folder))?;
-    stderr.flush()?;
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer).map_err(|error| Error::Io {
-        operation: "read",
-        path: "the answer".to_owned(),
-        kind: error.kind(),
-        detail: error.to_string(),
-    })?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+    let question = format!("Replace the store in {}? It is kept in its folder.", text::one_line(&folder));
+    output::confirm(&question, "restoring replaces the store, and nobody is here to ask")
 }

@@ -80,20 +80,20 @@ pub(crate) fn connect_again(location: &Location, read_only: bool) -> Result<Conn
     let Some(database) = location.database() else {
         return Err(Error::Unsupported { operation: "a second connection to memory" });
     };
-    let path = real(&database)?;
-    let access = if read_only { OpenFlags::SQLITE_OPEN_READ_ONLY } else { OpenFlags::SQLITE_OPEN_READ_WRITE };
-    let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-    let connection = if read_only && is_on_read_only_disk(&path) && !has_beside(&path, "-wal") {
+    if read_only { connect_for_reading(&database) } else { connect(&database) }
+}
+
+fn connect_for_reading(database: &Path) -> Result<Connection> {
+    let path = real(database)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let connection = if is_on_read_only_disk(&path) && !has_beside(&path, "-wal") {
         // A log's index can't be made there, and nothing can change underneath.
         let uri = format!("file:{}?immutable=1", percent_encode(&path));
         Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)
     } else {
         Connection::open_with_flags(path, flags)
     };
-    let connection = connection.map_err(|error| at(&database, error))?;
-    if !read_only {
-        check_writable(&connection, &database)?;
-    }
+    let connection = connection.map_err(|error| at(database, error))?;
     pragmas::configure(&connection)?;
     Ok(connection)
 }
