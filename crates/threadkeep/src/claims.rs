@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::claim::{ClaimInfo, Holder, ReleaseRequest};
-use crate::db::sqlite::{create_own_folder, open_private};
+use crate::db::sqlite::{create_own_folder, open_private, open_to_look};
 use crate::db::{Row, Sync, Tx, WeakDb, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::host::Host;
@@ -229,10 +229,11 @@ impl Liveness {
         }
         let path = folder.join(&holder.id);
         let leased = now.0.saturating_sub(holder.heartbeat_at.0) < LEASE_MILLIS;
-        match File::open(&path) {
+        match open_to_look(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => self.shared && leased,
             Err(_) => true,
-            Ok(file) => match file.try_lock() {
+            // Shared, so that two who look at the same moment don't take each other for the holder.
+            Ok(file) => match file.try_lock_shared() {
                 Err(std::fs::TryLockError::WouldBlock) => true,
                 Err(std::fs::TryLockError::Error(_)) => leased,
                 Ok(()) if self.shared => leased,

@@ -693,6 +693,32 @@ fn the_first_append_of_a_thread_is_kept_through_a_full_disk_too() {
     assert!(contents(&store, &id("t")) == [first], "an append that was kept is not stored");
 }
 
+/// The index of the log is made by whoever opens the store first, and the engine has no word for a disk that has no room for it.
+#[test]
+fn opening_a_store_on_a_full_disk_says_so() {
+    let Some(disk) = SmallDisk::mount(4, "opening on a full disk") else {
+        return;
+    };
+    let folder = disk.path().join("store");
+    make_store(&folder);
+    let mut refused = 0;
+    for room in [0, 4, 8, 16, 24, 32, 40] {
+        fill(&disk);
+        let filler = std::fs::File::options().write(true).open(disk.path().join("filler")).unwrap();
+        let length = filler.metadata().unwrap().len();
+        filler.set_len(length - (room << 10)).unwrap();
+        drop(filler);
+        match open(&folder) {
+            Ok(store) => assert!(store.verify(&id("t")).unwrap().is_valid(), "{room} KiB"),
+            Err(Error::StorageFull { .. }) => refused += 1,
+            Err(error) => panic!("{room} KiB free: {error:?}"),
+        }
+        free(&disk);
+        assert!(open(&folder).unwrap().verify(&id("t")).unwrap().is_valid());
+    }
+    assert!(refused > 0, "the disk was never full");
+}
+
 #[test]
 fn a_store_is_not_half_created_on_a_full_disk() {
     let Some(disk) = SmallDisk::mount(4, "creating on a full disk") else {

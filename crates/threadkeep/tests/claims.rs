@@ -199,3 +199,31 @@ fn a_killed_holder_is_replaced_within_a_second() {
     assert!(times[19] < Duration::from_secs(1), "{times:?}");
     assert!(std::fs::read_dir(temp.path().join("holders")).unwrap().count() <= 1, "dead holders' files are removed");
 }
+
+#[test]
+fn two_who_look_at_a_dead_holder_do_not_take_each_other_for_it() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path(), "other");
+    let mut holder = Holder::start(temp.path(), &["env"]);
+    let seen = held_by(&store);
+    holder.child.kill().unwrap();
+    holder.child.wait().unwrap();
+    // What the other one does while it looks.
+    let looked_at = std::fs::File::open(temp.path().join("holders").join(&seen.id)).unwrap();
+    looked_at.lock_shared().unwrap();
+    store.resume(&id(), false).unwrap().append(vec![say("after")]).unwrap();
+}
+
+#[test]
+fn a_link_in_the_place_of_a_holders_file_proves_no_death() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path(), "other");
+    let mut holder = Holder::start(temp.path(), &["env"]);
+    let seen = held_by(&store);
+    let (file, elsewhere) = (temp.path().join("holders").join(&seen.id), temp.path().join("elsewhere"));
+    std::fs::write(&elsewhere, "").unwrap();
+    std::fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &file).unwrap();
+    held_by(&store);
+    assert_eq!(holder.ask("append"), "Ok(1)");
+}

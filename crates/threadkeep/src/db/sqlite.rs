@@ -21,6 +21,8 @@ pub(crate) const DATABASE: &str = "threadkeep.db";
 /// The lock under which stores are created and migrated.
 const OPEN_LOCK: &str = "open.lock";
 const HEADER_BYTES: usize = 100;
+/// With fewer bytes free the index of the log can't be made: it has 32 KiB.
+const LEAST_ROOM: u64 = 64 << 10;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
 /// Where a store lives and how it is opened.
@@ -57,9 +59,11 @@ pub(crate) fn open(location: &Location) -> Result<Opened> {
     let Some(folder) = &location.folder else {
         return open_memory(location);
     };
-    if location.read_only {
-        return open_read_only(location, folder);
-    }
+    let opened = if location.read_only { open_read_only(location, folder) } else { open_to_write(location, folder) };
+    opened.map_err(|error| name_full_disk(error, folder))
+}
+
+fn open_to_write(location: &Location, folder: &Path) -> Result<Opened> {
     create_folder(folder)?;
     let database = folder.join(DATABASE);
     if inspect_settled(folder, &database, location.busy_bound)? == Header::Ours {
@@ -80,7 +84,8 @@ pub(crate) fn connect_again(location: &Location, read_only: bool) -> Result<Conn
     let Some(database) = location.database() else {
         return Err(Error::Unsupported { operation: "a second connection to memory" });
     };
-    if read_only { connect_for_reading(&database) } else { connect(&database) }
+    let connection = if read_only { connect_for_reading(&database) } else { connect(&database) };
+    connection.map_err(|error| name_full_disk(error, database.parent().unwrap_or(Path::new("."))))
 }
 
 fn connect_for_reading(database: &Path) -> Result<Connection> {
@@ -110,6 +115,15 @@ fn check_writable(connection: &Connection, database: &Path) -> Result<()> {
         return Err(Error::io("open for writing", database, &why));
     }
     Ok(())
+}
+
+/// Asks the file system whether it is full, where the engine could not say why it failed.
+fn name_full_disk(error: Error, folder: &Path) -> Error {
+    let room = rustix::fs::statvfs(folder).map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+    match error {
+        Error::Io { detail, .. } if room < LEAST_ROOM => Error::StorageFull { detail },
+        other => other,
+    }
 }
 
 fn is_on_read_only_disk(path: &Path) -> bool {
@@ -196,6 +210,8 @@ fn create_or_migrate(location: &Location, database: &Path) -> Result<Opened> {
     create_file(database)?;
     let mut connection = connect(database)?;
     if fresh {
+        // Whoever made the folders may have been killed before it could sync them.
+        real(database)?.ancestors().skip(1).try_for_each(sync_entries)?;
         // Takes effect only before the first table, and before WAL.
         connection.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(engine_error)?;
     }
@@ -381,19 +397,31 @@ fn has_no_table(database: &Path) -> Result<bool> {
     }
 }
 
-/// Creates a folder that only its owner can enter.
+/// Creates a folder that only its owner can enter, with those above it that are missing.
+///
+/// A power cut takes none of them away: SQLite syncs the files that it makes, but not the folders that they are in.
 pub(crate) fn create_folder(folder: &Path) -> Result<()> {
-    let missing = !folder.exists();
+    let missing: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
     let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     created.map_err(|error| Error::io("create the folder", folder, &error))?;
-    if missing {
-        // SQLite syncs the files it makes, not the folders they are in.
-        for parent in folder.ancestors().take(2) {
-            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-            drop(File::open(parent).and_then(|file| file.sync_all()));
-        }
+    if !missing.is_empty() {
+        sync_entries(folder)?;
     }
-    Ok(())
+    missing.into_iter().filter_map(Path::parent).try_for_each(sync_entries)
+}
+
+/// Makes the names in a folder survive a power cut, where the file system and the folder's owner let us.
+fn sync_entries(folder: &Path) -> Result<()> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    match File::open(folder).and_then(|file| file.sync_all()) {
+        Err(error) if !is_out_of_reach(error.kind()) => Err(Error::io("sync the folder", folder, &error)),
+        _ => Ok(()),
+    }
+}
+
+/// A folder that may be entered and not read, or a file system that knows no sync of folders.
+fn is_out_of_reach(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::PermissionDenied | ErrorKind::InvalidInput | ErrorKind::Unsupported)
 }
 
 /// Creates one of the folders in a store, which must be no link: what is kept in it would leave the store.
@@ -419,16 +447,33 @@ pub(crate) fn create_file(path: &Path) -> Result<()> {
 
 /// Opens or creates one of the store's own files, never through a link.
 pub(crate) fn open_private(path: &Path) -> Result<File> {
-    let nofollow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(nofollow);
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(custom(rustix::fs::OFlags::NOFOLLOW));
     options.open(path).map_err(|error| Error::io("open", path, &error))
+}
+
+/// Opens one of the store's own files for reading, never through a link.
+pub(crate) fn open_to_look(path: &Path) -> std::io::Result<File> {
+    // A pipe in its place would be waited for.
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    OpenOptions::new().read(true).custom_flags(custom(flags)).open(path)
+}
+
+fn custom(flags: rustix::fs::OFlags) -> i32 {
+    i32::try_from(flags.bits()).unwrap_or(0)
 }
 
 /// Takes the lock under which stores are created, migrated and replaced.
 pub(crate) fn lock_opening(folder: &Path, bound: Duration) -> Result<File> {
     let path = folder.join(OPEN_LOCK);
     let file = open_private(&path)?;
+    check_locks(folder, &path, &file)?;
     wait_for(&path, bound, || file.try_lock())?;
     Ok(file)
 }
@@ -438,9 +483,27 @@ pub(crate) fn lock_opening(folder: &Path, bound: Duration) -> Result<File> {
 fn keep_in_place(folder: &Path, bound: Duration) -> Result<Option<File>> {
     let path = folder.join(OPEN_LOCK);
     // Only who may write the folder can replace what is in it, and makes the file first.
-    let Ok(file) = File::open(&path) else { return Ok(None) };
+    let Ok(file) = open_to_look(&path) else { return Ok(None) };
+    check_locks(folder, &path, &file)?;
     wait_for(&path, bound, || file.try_lock_shared())?;
     Ok(Some(file))
+}
+
+/// Refuses a folder in which no file can be locked: there SQLite would wait for a lock that nobody holds, and call it busy.
+fn check_locks(folder: &Path, path: &Path, file: &File) -> Result<()> {
+    // Where locks of one kind stand for those of the other, this one would be lost when the file is closed; and there the
+    // lock under which stores are opened tells.
+    if shared_file_system(folder).is_some() {
+        return Ok(());
+    }
+    match rustix::fs::fcntl_lock(file, rustix::fs::FlockOperation::NonBlockingLockShared) {
+        Ok(()) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => Ok(()),
+        Err(errno) => {
+            let error = std::io::Error::from(errno);
+            let why = format!("its file system gives no locks ({error}): keep the store on another one");
+            Err(Error::io("lock", path, &std::io::Error::new(error.kind(), why)))
+        }
+    }
 }
 
 fn wait_for(path: &Path, bound: Duration, lock: impl Fn() -> Result<(), std::fs::TryLockError>) -> Result<()> {
@@ -539,7 +602,10 @@ pub(crate) fn engine_error(error: rusqlite::Error) -> Error {
         return Error::Backend { detail };
     };
     match failure.code {
-        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => Error::Busy { detail },
+        // The last one: others open and recover the log at the same moment, again and again.
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed => {
+            Error::Busy { detail }
+        }
         ErrorCode::DiskFull => Error::StorageFull { detail },
         ErrorCode::ReadOnly | ErrorCode::PermissionDenied => Error::ReadOnly { detail },
         ErrorCode::DatabaseCorrupt => Error::corrupt("the database", detail),
