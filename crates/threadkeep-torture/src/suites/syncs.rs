@@ -1,7 +1,8 @@
 //! T05: syncing fails, at every one of its calls, once and for ever.
 //!
 //! Linux drops what it could not write when a sync fails, and the next sync succeeds without it. So nothing may be
-//! acknowledged between a failed sync of the log and the next one that succeeded.
+//! acknowledged between a failed sync of the log and the next one that succeeded. Some file systems go on to show what
+//! was written, others what was there before: strace makes the first kind of failure, a preloaded library the second.
 
 use std::collections::HashMap;
 
@@ -16,6 +17,7 @@ use crate::tools::{self, Injection};
 const CALLS: [&str; 2] = ["fdatasync", "fsync"];
 const TRACED: &str = "fdatasync,fsync,write";
 const BATCHES: u64 = 8;
+const LOST_PAGES: &str = include_str!("lost_pages.c");
 
 /// Runs the suite.
 pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
@@ -56,6 +58,49 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
         }
     }
     outcome.control("a writer that acknowledges though its sync failed", control.unsynced_acks > 0);
+    lose_pages(plan, &mut bench, outcome)
+}
+
+/// The same where the file is afterwards as it was before: whoever syncs again, and acknowledges, has stored nothing.
+fn lose_pages(plan: &Plan, bench: &mut Bench<'_>, outcome: &mut Outcome) -> Result<(), Stop> {
+    let shim = tools::compile(LOST_PAGES, bench.path(), "lost_pages.so", true)?;
+    let mut losing = |at: &str, level: &'static str, lie: bool, tally: &mut Tally| {
+        let life = bench.next_life();
+        let mut command =
+            Writing { lanes: "main=0", life, level, batches: BATCHES, lie }.command(plan, &bench.store());
+        command.env("LD_PRELOAD", &shim).env("TORTURE_LOST_PAGES", at);
+        let ended = bench.run(command, true)?;
+        let mut found = Tally::default();
+        if ended.silent {
+            found.add(Rule::Hang, ended.lines.last().map_or("", String::as_str));
+        } else if !at.ends_with('+') && !ended.resumed() {
+            found.add(Rule::Misbehaved, format!("it did not go on after the fault: {}", ended.lines.join(" / ")));
+        }
+        let refused = ended.lines.iter().filter(|line| line.starts_with("E ") || line.starts_with("W ")).count();
+        bench.judge(life, &ended.lines, &mut found);
+        tally.absorb(found, &format!("pages lost by sync {at}"));
+        Ok::<bool, String>(refused > 0)
+    };
+    let (mut points, mut lost) = (0_u64, 0_u64);
+    for level in ["synced", "queued"].into_iter().take(plan.pick(1, 2, 2)) {
+        for at in 1.. {
+            let once = losing(&at.to_string(), level, false, &mut outcome.tally)?;
+            let for_ever = losing(&format!("{at}+"), level, false, &mut outcome.tally)?;
+            (points, lost) = (points + 2, lost + u64::from(once) + u64::from(for_ever));
+            if !for_ever {
+                break;
+            }
+        }
+    }
+    outcome.figure("points at which pages were lost with the sync", lost);
+    let mut tally = Tally::default();
+    for at in (1..points / 2).rev() {
+        losing(&format!("{at}+"), "synced", true, &mut tally)?;
+        if tally.count(Rule::AckedLost) > 0 {
+            break;
+        }
+    }
+    outcome.control("the same where the pages are lost", tally.count(Rule::AckedLost) > 0);
     Ok(())
 }
 
