@@ -3,16 +3,34 @@
 //! Beside `I` and `A` for items, `O` says that the operation as a whole was acknowledged.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use threadkeep::blocking::{LiveThread, Store};
-use threadkeep::{NewThread, StoreOptions};
+use threadkeep::{Host, ListQuery, NewThread, ProjectFacts, StoreOptions, SystemHost, Timestamp, TurnEnd};
+use threadkeep_agents::import::{ImportOptions, Importer};
 
 use crate::Result;
 use crate::child::say;
 use crate::work;
 
 /// The scenarios, those of a short run first.
-pub(crate) const NAMES: [&str; 9] = ["init", "append", "batch", "delete", "create", "big", "claim", "release", "fork"];
+pub(crate) const NAMES: [&str; 14] = [
+    "init",
+    "append",
+    "batch",
+    "delete",
+    "create",
+    "big",
+    "claim",
+    "release",
+    "fork",
+    "renew",
+    "hand-over",
+    "backup",
+    "restore",
+    "import",
+];
 
 /// The thread that every scenario but `init` finds in its store.
 pub(crate) const MAIN: &str = "main";
@@ -33,6 +51,9 @@ pub(crate) struct Scenario {
     store: PathBuf,
     #[arg(long)]
     life: u64,
+    /// The backup that is made or restored, or the folder that is imported.
+    #[arg(long)]
+    other: Option<PathBuf>,
     /// Acknowledges before it asks: the sabotage of the control.
     #[arg(long)]
     lie: bool,
@@ -41,7 +62,17 @@ pub(crate) struct Scenario {
 /// Plays the scenario.
 pub(crate) fn play(args: &Scenario) -> Result<()> {
     let told = |error: threadkeep::Error| format!("{}: {}: {error}", args.name, error.kind());
-    let store = Store::open(StoreOptions::folder(&args.store).label("scenario")).map_err(told)?;
+    let options = || StoreOptions::folder(&args.store).label("scenario");
+    if args.name == "restore" {
+        Store::restore_backup(options(), other(args)).map_err(told)?;
+        say("O restored");
+        say("Z");
+        return Ok(());
+    }
+    let store = match args.name.as_str() {
+        "renew" => Store::open(options().host(Arc::new(Hasty::default()))).map_err(told)?,
+        _ => Store::open(options()).map_err(told)?,
+    };
     if args.name == "init" {
         say(format_args!("O {}", store.id()));
         return Ok(());
@@ -52,10 +83,46 @@ pub(crate) fn play(args: &Scenario) -> Result<()> {
     Ok(())
 }
 
+fn other(args: &Scenario) -> &Path {
+    args.other.as_deref().unwrap_or(Path::new(""))
+}
+
+/// A machine on which half a minute passes at every look at its clock: with each append a holder gives a sign of life.
+#[derive(Debug, Default)]
+struct Hasty {
+    looks: AtomicI64,
+}
+
+impl Host for Hasty {
+    fn now(&self) -> Timestamp {
+        Timestamp(SystemHost.now().0 + self.looks.fetch_add(1, Ordering::SeqCst) * 30_000)
+    }
+
+    fn fill_random(&self, buffer: &mut [u8]) {
+        SystemHost.fill_random(buffer);
+    }
+
+    fn machine(&self) -> String {
+        SystemHost.machine()
+    }
+
+    fn hostname(&self) -> String {
+        SystemHost.hostname()
+    }
+
+    fn project(&self, path: &Path) -> ProjectFacts {
+        SystemHost.project(path)
+    }
+}
+
 fn perform(store: &Store, args: &Scenario) -> threadkeep::Result<()> {
     let id = |text: &str| threadkeep::ThreadId::new(text);
     match args.name.as_str() {
         "append" => {
+            let live = store.resume(&id(MAIN)?, false)?;
+            (0..3).try_for_each(|number| append(&live, args, number, 1))?;
+        }
+        "renew" => {
             let live = store.resume(&id(MAIN)?, false)?;
             (0..3).try_for_each(|number| append(&live, args, number, 1))?;
         }
@@ -81,6 +148,18 @@ fn perform(store: &Store, args: &Scenario) -> threadkeep::Result<()> {
             append(&live, args, 1, 1)?;
             live.shutdown()?;
         }
+        "hand-over" => hand_over(store, args)?,
+        "backup" => {
+            store.backup(other(args))?;
+            say("O backed-up");
+        }
+        "import" => {
+            let report = Importer::new(store, ImportOptions::default()).run(&[other(args).to_owned()], &mut |_| {});
+            let report = report.map_err(|error| threadkeep::Error::Backend { detail: error.to_string() })?;
+            let threads = store.list(ListQuery { limit: 100, ..ListQuery::default() })?;
+            let items: i64 = threads.entries.iter().map(|thread| thread.items).sum();
+            say(format_args!("O imported {} {items}", report.items.read));
+        }
         "create" => {
             let workspace = store.workspace(Path::new("/threadkeep-torture"))?;
             drop(workspace.create_now(NewThread { id: Some(id(NEW)?), ..NewThread::default() })?);
@@ -98,6 +177,23 @@ fn perform(store: &Store, args: &Scenario) -> threadkeep::Result<()> {
         }
     }
     Ok(())
+}
+
+/// One handle of this process asks another one for the thread, and gets it at the end of its turn.
+fn hand_over(store: &Store, args: &Scenario) -> threadkeep::Result<()> {
+    let thread = threadkeep::ThreadId::new(MAIN)?;
+    let asking = Store::open(StoreOptions::folder(&args.store).label("asking"))?;
+    let live = store.resume(&thread, false)?;
+    say(format_args!("I {MAIN} 0 1"));
+    for prompt in work::items(args.life, 0, 0, 1) {
+        let hash = live.begin_turn(prompt)?.items.last().map(|item| item.hash.to_string()).unwrap_or_default();
+        say(format_args!("A {MAIN} 0 1 {hash}"));
+    }
+    asking.request_release(&thread)?;
+    append(&live, args, 1, 2)?;
+    live.end_turn(TurnEnd::completed())?;
+    let live = asking.resume(&thread, false)?;
+    append(&live, args, 3, 1)
 }
 
 fn append(live: &LiveThread, args: &Scenario, first: u64, size: u64) -> threadkeep::Result<()> {

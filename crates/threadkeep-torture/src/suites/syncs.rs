@@ -66,8 +66,7 @@ fn lose_pages(plan: &Plan, bench: &mut Bench<'_>, outcome: &mut Outcome) -> Resu
     let shim = tools::compile(LOST_PAGES, bench.path(), "lost_pages.so", true)?;
     let mut losing = |at: &str, level: &'static str, lie: bool, tally: &mut Tally| {
         let life = bench.next_life();
-        let mut command =
-            Writing { lanes: "main=0", life, level, batches: BATCHES, lie }.command(plan, &bench.store());
+        let mut command = Writing { lanes: "main=0", life, level, batches: BATCHES, lie }.command(plan, &bench.store());
         command.env("LD_PRELOAD", &shim).env("TORTURE_LOST_PAGES", at);
         let ended = bench.run(command, true)?;
         let mut found = Tally::default();

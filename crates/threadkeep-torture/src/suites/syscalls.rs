@@ -3,109 +3,304 @@
 //! strace kills the process at the k-th call of one name, for every name that a run without a fault makes on the store's
 //! files, and for k = 1 … until the operation comes through. It counts each thread's calls for itself.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use threadkeep::Hash;
 
 use crate::Result;
 use crate::checker::{self, Depth};
+use crate::child::{Child, SILENT};
 use crate::oracle::{Rule, Tally};
-use crate::plan::Plan;
+use crate::plan::{Plan, Random};
 use crate::report::{Outcome, Stop};
 use crate::scenario::{MAIN, NAMES, NEW, VICTIM};
-use crate::suites::points::{Bench, some_of};
+use crate::suites::kills;
+use crate::suites::points::{Bench, Ended, some_of};
 use crate::tools::{self, Injection};
 
 /// More calls of one name than any scenario makes.
 const MOST: u64 = 400;
+/// Calls on files whose names are not known before, such as that of a holder's lock; counted over all files.
+const ANYWHERE: &str = "openat,flock,unlink,mkdir";
+/// The same for what writes files beside the store, or makes a new one.
+const BESIDE: &str =
+    "openat,flock,unlink,mkdir,rename,link,pwrite64,write,ftruncate,fsync,fdatasync,copy_file_range,fchmod,rmdir";
+/// A session of another program, to be imported.
+const SESSION: &str = include_str!(
+    "../../../../examples/sessions/codex/sessions/2025/08/06/rollout-2025-08-06T11-48-02-b7a1c2d3-4e5f-4a6b-8c7d-9e0f1a2b3c4d.jsonl"
+);
 /// Numbers of the lanes; `main` is the one that is written.
 const THREADS: [(&str, u64); 2] = [(MAIN, 0), (VICTIM, 1)];
 
 /// Runs the suite.
 pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     tools::need_strace()?;
-    let mut bench = Bench::new(plan, &THREADS)?;
+    let mut suite = Suite::new(plan)?;
     let mut random = plan.random("syscalls");
-    let scenarios = plan.pick(4, NAMES.len(), NAMES.len());
+    let scenarios = scenarios(plan, &mut random);
     let most = plan.pick(14, usize::MAX, usize::MAX);
     let (mut points, mut killed, mut calls) = (0_u64, 0_u64, 0);
-    for name in NAMES.into_iter().take(scenarios) {
-        let known = plain_run(plan, &mut bench, name)?;
-        calls += known.len();
-        let listed = known.iter().flat_map(|(call, count)| (1..=*count).map(move |at| (call.clone(), at)));
-        for (call, at) in some_of(listed.collect(), most, &mut random) {
-            let was_killed = point(plan, &mut bench, name, &call, at, &mut outcome.tally)?;
-            (points, killed) = (points + 1, killed + u64::from(was_killed));
-        }
-        // What one run made so often, another may make more often.
-        for (call, count) in known.iter().filter(|_| most == usize::MAX) {
-            for at in count + 1..MOST {
-                points += 1;
-                if !point(plan, &mut bench, name, call, at, &mut outcome.tally)? {
-                    break;
+    for name in &scenarios {
+        for pass in passes(name).iter().copied() {
+            let known = suite.plain_run(name, pass)?;
+            calls += known.len();
+            let listed = known.iter().flat_map(|(call, count)| (1..=*count).map(move |at| (call.clone(), at)));
+            for (call, at) in some_of(listed.collect(), most, &mut random) {
+                let was_killed = suite.point(name, pass, &call, at, &mut outcome.tally)?;
+                (points, killed) = (points + 1, killed + u64::from(was_killed));
+            }
+            // What one run made so often, another may make more often.
+            for (call, count) in known.iter().filter(|_| most == usize::MAX) {
+                for at in count + 1..MOST {
+                    points += 1;
+                    if !suite.point(name, pass, call, at, &mut outcome.tally)? {
+                        break;
+                    }
+                    killed += 1;
                 }
-                killed += 1;
             }
         }
     }
-    outcome.figure("scenarios", scenarios);
+    outcome.figure("scenarios", scenarios.join(" "));
     outcome.figure("names of calls over all", calls);
     outcome.figure("points", points);
     outcome.figure("killed there", killed);
-    let lost = control(plan, &mut bench)?;
+    let lost = suite.control()?;
     outcome.control("an append that is acknowledged before it is stored", lost);
     Ok(())
 }
 
-fn command(plan: &Plan, store: &Path, name: &str, life: u64, lie: bool) -> Command {
+/// The scenarios of a run: some by chance, or all.
+fn scenarios(plan: &Plan, random: &mut Random) -> Vec<&'static str> {
+    some_of(NAMES.to_vec(), plan.pick(4, usize::MAX, usize::MAX), random)
+}
+
+/// Which calls are counted: those on the store's own files, or all of some names.
+type Pass = Option<&'static str>;
+
+fn passes(name: &str) -> &'static [Pass] {
+    match name {
+        "claim" | "release" | "create" | "hand-over" => &[None, Some(ANYWHERE)],
+        "backup" | "restore" | "import" => &[Some(BESIDE)],
+        _ => &[None],
+    }
+}
+
+struct Suite<'a> {
+    plan: &'a Plan,
+    bench: Bench<'a>,
+    /// The threads of the store that is restored.
+    backed_up: Digests,
+    /// The threads of the store as it is before each run.
+    before: Digests,
+    /// What a whole import says.
+    imported: Option<String>,
+}
+
+impl<'a> Suite<'a> {
+    fn new(plan: &'a Plan) -> Result<Self> {
+        let bench = Bench::new(plan, &THREADS)?;
+        let (session, other) = (bench.path().join("sessions"), bench.path().join("other"));
+        std::fs::create_dir(&session).map_err(|error| error.to_string())?;
+        let name = "rollout-2025-08-06T11-48-02-b7a1c2d3-4e5f-4a6b-8c7d-9e0f1a2b3c4d.jsonl";
+        std::fs::write(session.join(name), SESSION).map_err(|error| error.to_string())?;
+        kills::prepare(plan, &other, &THREADS)?;
+        let before = digests(plan, &bench.template())?;
+        let backed_up = digests(plan, &other)?;
+        let suite = Self { plan, bench, backed_up, before, imported: None };
+        let backup = suite.bench.path().join("backup-to-restore.db");
+        suite.play_again("backup", &other, &backup)?;
+        Ok(suite)
+    }
+
+    fn command(&self, name: &str, life: u64, lie: bool) -> Command {
+        let other = match name {
+            "restore" => Some(self.bench.path().join("backup-to-restore.db")),
+            "backup" => Some(self.new_backup()),
+            "import" => Some(self.bench.path().join("sessions")),
+            _ => None,
+        };
+        command(self.plan, &self.bench.store(), name, life, other.as_deref(), lie)
+    }
+
+    /// Where a backup is made, beside the store.
+    fn new_backup(&self) -> PathBuf {
+        self.bench.store().with_file_name("backup.db")
+    }
+
+    /// Runs a command on a fresh copy, with nothing beside it that an earlier run left.
+    fn run(&self, name: &str, command: Command) -> Result<Ended> {
+        let beside = self.bench.store().with_file_name("");
+        if beside.exists() {
+            std::fs::remove_dir_all(&beside).map_err(|error| error.to_string())?;
+        }
+        self.bench.run(command, name != "init")
+    }
+
+    /// The calls that the scenario makes on its store, with how often one thread makes each.
+    fn plain_run(&mut self, name: &str, pass: Pass) -> Result<Vec<(String, u64)>> {
+        let life = self.bench.next_life();
+        let inner = self.command(name, life, false);
+        let store = self.bench.store();
+        let only = pass.is_none().then_some(store.as_path());
+        let ended = self.run(name, tools::strace(&inner, only, pass.unwrap_or("all"), None, &self.bench.log()))?;
+        if !ended.finished {
+            return Err(format!("the scenario {name} fails without a fault: {}", ended.lines.join(" / ")));
+        }
+        self.imported =
+            ended.lines.iter().find(|line| line.starts_with("O imported")).cloned().or(self.imported.take());
+        let mut tally = Tally::default();
+        self.judge(name, life, &ended.lines, &mut tally);
+        match tally.details().first() {
+            None => tools::counted_calls(&self.bench.log()),
+            Some(words) => Err(format!("the scenario {name} without a fault: {words}")),
+        }
+    }
+
+    /// Kills at one point and judges; says whether the process was killed.
+    fn point(&mut self, name: &str, pass: Pass, call: &str, at: u64, tally: &mut Tally) -> Result<bool> {
+        let life = self.bench.next_life();
+        let fault = Injection { call: call.to_owned(), what: "signal=SIGKILL".to_owned(), at, sticky: false };
+        let inner = self.command(name, life, false);
+        let store = self.bench.store();
+        let only = pass.is_none().then_some(store.as_path());
+        let ended = self.run(name, tools::strace(&inner, only, call, Some(&fault), &self.bench.log()))?;
+        let mut found = Tally::default();
+        if ended.silent {
+            found.add(Rule::Hang, "the process");
+        } else if !ended.killed && !ended.finished {
+            found.add(Rule::Misbehaved, format!("it ended in another way: {}", ended.lines.join(" / ")));
+        }
+        self.judge(name, life, &ended.lines, &mut found);
+        tally.absorb(found, &format!("{name}, {}", fault.words()));
+        Ok(ended.killed)
+    }
+
+    fn judge(&mut self, name: &str, life: u64, lines: &[String], tally: &mut Tally) {
+        let judged = match name {
+            "backup" => self.judge_backup(lines, tally),
+            "restore" => self.judge_restore(lines, tally),
+            "import" => self.judge_import(tally),
+            _ => {
+                judge_operation(self.plan, &self.bench, name, lines, tally);
+                Ok(())
+            }
+        };
+        if let Err(words) = judged {
+            tally.add(if words == SILENT { Rule::Hang } else { Rule::Misbehaved }, words);
+        }
+        if !matches!(name, "init" | "delete" | "restore") {
+            self.bench.judge(life, lines, tally);
+        }
+    }
+
+    /// What bears a backup's name is whole, and is there when it was acknowledged; another one can be made.
+    fn judge_backup(&self, lines: &[String], tally: &mut Tally) -> Result<()> {
+        let made = self.new_backup();
+        match made.exists() {
+            true => self.judge_backup_file(&made, tally)?,
+            false if lines.iter().any(|line| line == "O backed-up") => tally.add(Rule::AckedLost, "the backup"),
+            false => {}
+        }
+        let next = made.with_file_name("another.db");
+        self.play_again("backup", &self.bench.store(), &next)?;
+        self.judge_backup_file(&next, tally)
+    }
+
+    fn judge_backup_file(&self, backup: &Path, tally: &mut Tally) -> Result<()> {
+        let restored = backup.with_extension("restored");
+        self.play_again("restore", &restored, backup)?;
+        if digests(self.plan, &restored)? != self.before {
+            tally.add(Rule::Altered, format!("{} holds something else than the store", backup.display()));
+        }
+        Ok(())
+    }
+
+    /// The store is the old one or the new one, and can be restored again.
+    fn judge_restore(&self, lines: &[String], tally: &mut Tally) -> Result<()> {
+        let found = digests(self.plan, &self.bench.store())?;
+        let acked = lines.iter().any(|line| line == "O restored");
+        if found != self.backed_up && (acked || found != self.before) {
+            tally.add(
+                Rule::AckedLost,
+                format!("the store is neither the old one nor that of the backup, acked: {acked}"),
+            );
+        }
+        let backup = self.bench.path().join("backup-to-restore.db");
+        self.play_again("restore", &self.bench.store(), &backup)?;
+        if digests(self.plan, &self.bench.store())? != self.backed_up {
+            tally.add(Rule::Altered, "restored again, the store is not that of the backup");
+        }
+        Ok(())
+    }
+
+    /// The next import completes what was cut off.
+    fn judge_import(&self, tally: &mut Tally) -> Result<()> {
+        let heard = self.play_again("import", &self.bench.store(), &self.bench.path().join("sessions"))?;
+        let said = heard.iter().find(|line| line.starts_with("O imported"));
+        if said != self.imported.as_ref() {
+            tally.add(Rule::Hole, format!("after the next import {said:?}, not {:?}", self.imported));
+        }
+        Ok(())
+    }
+
+    /// Plays a scenario without a fault in a fresh process.
+    fn play_again(&self, name: &str, store: &Path, other: &Path) -> Result<Vec<String>> {
+        let (status, lines) = Child::start(command(self.plan, store, name, 0, Some(other), false))?.finish()?;
+        match status.success() {
+            true => Ok(lines),
+            false => Err(format!("a fresh process can't {name}: {}", lines.last().map_or("", String::as_str))),
+        }
+    }
+
+    /// The same with a writer that acknowledges too early: the oracle must see it.
+    fn control(&mut self) -> Result<bool> {
+        for at in 1..MOST {
+            let life = self.bench.next_life();
+            let call = "pwrite64".to_owned();
+            let fault = Injection { call: call.clone(), what: "signal=SIGKILL".to_owned(), at, sticky: false };
+            let inner = self.command("append", life, true);
+            let traced = tools::strace(&inner, Some(&self.bench.store()), &call, Some(&fault), &self.bench.log());
+            let ended = self.bench.run(traced, true)?;
+            let mut tally = Tally::default();
+            self.bench.judge(life, &ended.lines, &mut tally);
+            if tally.count(Rule::AckedLost) > 0 {
+                return Ok(true);
+            }
+            if !ended.killed {
+                break;
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// The number of items of each thread, and the digest over them.
+type Digests = BTreeMap<String, (u64, Hash)>;
+
+fn digests(plan: &Plan, store: &Path) -> Result<Digests> {
+    let threads = THREADS.map(|(thread, _)| (thread.to_owned(), 0));
+    let depth = Depth { verify: true, whole: true, integrity: true };
+    let mut tally = Tally::default();
+    let findings = checker::look(plan, store, &threads, depth, &mut tally);
+    match (findings, tally.details().first()) {
+        (Some(findings), None) => Ok(findings.digests),
+        (_, words) => Err(words.cloned().unwrap_or_default()),
+    }
+}
+
+fn command(plan: &Plan, store: &Path, name: &str, life: u64, other: Option<&Path>, lie: bool) -> Command {
     let mut command = Command::new(&plan.program);
     command.arg("scenario").arg("--name").arg(name).arg("--store").arg(store).arg("--life").arg(life.to_string());
+    if let Some(other) = other {
+        command.arg("--other").arg(other);
+    }
     if lie {
         command.arg("--lie");
     }
     command
-}
-
-/// The calls that the scenario makes on its store, with how often one thread makes each.
-fn plain_run(plan: &Plan, bench: &mut Bench<'_>, name: &str) -> Result<Vec<(String, u64)>> {
-    let life = bench.next_life();
-    let inner = command(plan, &bench.store(), name, life, false);
-    let traced = tools::strace(&inner, Some(&bench.store()), "all", None, &bench.log());
-    let ended = bench.run(traced, name != "init")?;
-    if !ended.finished {
-        return Err(format!("the scenario {name} fails without a fault: {}", ended.lines.join(" / ")));
-    }
-    let mut tally = Tally::default();
-    judge(plan, bench, name, life, &ended.lines, &mut tally);
-    match tally.details().first() {
-        None => tools::counted_calls(&bench.log()),
-        Some(words) => Err(format!("the scenario {name} without a fault: {words}")),
-    }
-}
-
-/// Kills at one point and judges; says whether the process was killed.
-fn point(plan: &Plan, bench: &mut Bench<'_>, name: &str, call: &str, at: u64, tally: &mut Tally) -> Result<bool> {
-    let life = bench.next_life();
-    let fault = Injection { call: call.to_owned(), what: "signal=SIGKILL".to_owned(), at, sticky: false };
-    let inner = command(plan, &bench.store(), name, life, false);
-    let traced = tools::strace(&inner, Some(&bench.store()), call, Some(&fault), &bench.log());
-    let ended = bench.run(traced, name != "init")?;
-    let mut found = Tally::default();
-    if ended.silent {
-        found.add(Rule::Hang, "the process");
-    } else if !ended.killed && !ended.finished {
-        found.add(Rule::Misbehaved, format!("it ended in another way: {}", ended.lines.join(" / ")));
-    }
-    judge(plan, bench, name, life, &ended.lines, &mut found);
-    tally.absorb(found, &format!("{name}, {}", fault.words()));
-    Ok(ended.killed)
-}
-
-fn judge(plan: &Plan, bench: &mut Bench<'_>, name: &str, life: u64, lines: &[String], tally: &mut Tally) {
-    judge_operation(plan, bench, name, lines, tally);
-    if name == "init" || name == "delete" {
-        return;
-    }
-    bench.judge(life, lines, tally);
 }
 
 /// An operation that was acknowledged as a whole is there as a whole; one that was not may be there or not.
@@ -138,25 +333,4 @@ fn judge_operation(plan: &Plan, bench: &Bench<'_>, name: &str, lines: &[String],
         }
         _ => {}
     }
-}
-
-/// The same with a writer that acknowledges too early: the oracle must see it.
-fn control(plan: &Plan, bench: &mut Bench<'_>) -> Result<bool> {
-    for at in 1..MOST {
-        let life = bench.next_life();
-        let call = "pwrite64".to_owned();
-        let fault = Injection { call: call.clone(), what: "signal=SIGKILL".to_owned(), at, sticky: false };
-        let inner = command(plan, &bench.store(), "append", life, true);
-        let traced = tools::strace(&inner, Some(&bench.store()), &call, Some(&fault), &bench.log());
-        let ended = bench.run(traced, true)?;
-        let mut tally = Tally::default();
-        bench.judge(life, &ended.lines, &mut tally);
-        if tally.count(Rule::AckedLost) > 0 {
-            return Ok(true);
-        }
-        if !ended.killed {
-            break;
-        }
-    }
-    Ok(false)
 }

@@ -10,7 +10,7 @@ const CRATES: [(&str, &[&str]); 5] = [
     ("threadkeep-agents", &["threadkeep"]),
     ("threadkeep-bench", &["threadkeep", "threadkeep-agents"]),
     ("threadkeep-cli", &["threadkeep", "threadkeep-agents"]),
-    ("threadkeep-torture", &["threadkeep"]),
+    ("threadkeep-torture", &["threadkeep", "threadkeep-agents"]),
 ];
 
 /// What only some crates may bring in: terminals and servers stay out of the library, SQL stays in it.
