@@ -52,6 +52,8 @@ enum Inner {
     #[command(hide = true)]
     Read(work::Read),
     #[command(hide = true)]
+    Import(work::Import),
+    #[command(hide = true)]
     Checkpoint(work::Checkpoint),
     #[command(hide = true)]
     Scenario(scenario::Scenario),
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Some(Inner::Check(check)) => checker::play(&check),
         Some(Inner::Write(write)) => work::play_writer(&write),
         Some(Inner::Read(read)) => work::play_reader(&read),
+        Some(Inner::Import(import)) => work::play_importer(&import),
         Some(Inner::Checkpoint(checkpoint)) => work::play_checkpointer(&checkpoint),
         Some(Inner::Scenario(scenario)) => scenario::play(&scenario),
         None => {

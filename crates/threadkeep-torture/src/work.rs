@@ -1,4 +1,4 @@
-//! What writers, readers and checkpointers do until they end or are killed.
+//! What writers, readers, importers and checkpointers do until they end or are killed.
 //!
 //! A writer says every step: `I` before a batch is given to the store, `A` when it was acknowledged, `E` when it failed.
 
@@ -11,6 +11,7 @@ use threadkeep::{
     AppendOptions, Durability, Error, ItemId, ItemQuery, Kind, ListQuery, NewItem, NewThread, Role, StoreOptions,
     ThreadId, Uuid,
 };
+use threadkeep_agents::import::{ImportOptions, Importer};
 
 use crate::Result;
 use crate::child::say;
@@ -61,6 +62,18 @@ pub(crate) struct Read {
 }
 
 /// Checkpoints the log through a connection of its own, until it is killed.
+/// Imports a folder of files that grow, again and again, until it is killed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Import {
+    #[arg(long)]
+    store: PathBuf,
+    #[arg(long)]
+    folder: PathBuf,
+    /// Imports once, and compares what is stored with the files, byte by byte.
+    #[arg(long)]
+    compare: bool,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Checkpoint {
     #[arg(long)]
@@ -313,6 +326,64 @@ pub(crate) fn play_reader(args: &Read) -> Result<()> {
             say(format_args!("V list {}: {error}", error.kind()));
         }
     }
+}
+
+/// Plays the importer. `V` says what must not be.
+pub(crate) fn play_importer(args: &Import) -> Result<()> {
+    let store = open(&args.store, "importer")?;
+    say("R");
+    loop {
+        let imported =
+            Importer::new(&store, ImportOptions::default()).run(std::slice::from_ref(&args.folder), &mut |_| {});
+        match imported {
+            Ok(report) if report.problems.is_empty() => {}
+            Ok(report) => say(format_args!("V {:?}", report.problems)),
+            Err(error) => say(format_args!("V import: {error}")),
+        }
+        if args.compare {
+            compare_files(&store, &args.folder)?;
+            say("Z");
+            return Ok(());
+        }
+    }
+}
+
+fn compare_files(store: &Store, folder: &Path) -> Result<()> {
+    let told = |error: Error| format!("{}: {error}", error.kind());
+    for entry in std::fs::read_dir(folder).map_err(|error| error.to_string())? {
+        let path = entry.and_then(|entry| entry.path().canonicalize()).map_err(|error| error.to_string())?;
+        let bytes = std::fs::read(&path).map_err(|error| error.to_string())?;
+        let name = path.display().to_string();
+        let Some(source) = store.source(&name).map_err(told)? else {
+            say(format_args!("V {name} is not stored"));
+            continue;
+        };
+        let (mut stored, mut after) = (vec![b'\n'; bytes.len()], -1);
+        loop {
+            let parts = store.source_parts(&name, after, 500).map_err(told)?;
+            let Some(last) = parts.last() else { break };
+            after = last.position;
+            for part in &parts {
+                let begin = usize::try_from(part.position).map_err(|error| error.to_string())?;
+                match stored.get_mut(begin..begin + part.bytes.len()) {
+                    Some(place) => place.copy_from_slice(&part.bytes),
+                    None => say(format_args!("V {name}: a part at {begin} is not in the file")),
+                }
+            }
+        }
+        if stored != bytes {
+            say(format_args!("V {name}: other bytes are stored"));
+        }
+        let Some(thread) = source.thread else {
+            say(format_args!("V {name} belongs to no thread"));
+            continue;
+        };
+        let verdict = store.verify(&thread).map_err(told)?;
+        if !verdict.is_valid() {
+            say(format_args!("V {thread}: {:?}", verdict.invalid));
+        }
+    }
+    Ok(())
 }
 
 /// Plays the checkpointer.

@@ -1,9 +1,10 @@
 //! T01: processes that write one store are killed at random times, and the store is kept.
 //!
-//! In each round four writers of two threads each and two readers work. One writer is killed and replaced while the others
-//! go on, so that a claim is taken from the dead beside living writers; then all are killed, in any order. Nothing is shut
-//! down between two rounds.
+//! In each round four writers of two threads each, two readers and an importer of a growing file work. One writer is killed
+//! and replaced while the others go on, so that a claim is taken from the dead beside living writers; then all are killed, in
+//! any order. Nothing is shut down between two rounds.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ use crate::suites::Writing;
 
 const WRITERS: u64 = 4;
 const READERS: usize = 2;
+/// So many records are appended in each round to the file that is imported.
+const RECORDS: u64 = 40;
 /// After so many rounds every chain is verified from its root.
 const ROUNDS_TO_VERIFY: u64 = 50;
 
@@ -32,10 +35,10 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
         }
         run.round(round)?;
         if round % ROUNDS_TO_VERIFY == ROUNDS_TO_VERIFY - 1 {
-            checker::judge_whole(plan, &run.store, &run.journal, &mut run.tally);
+            run.judge_whole()?;
         }
     }
-    checker::judge_whole(plan, &run.store, &run.journal, &mut run.tally);
+    run.judge_whole()?;
     run.recoveries.sort_unstable();
     let at = |share: usize| {
         let place =
@@ -46,6 +49,7 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     outcome.figure("of these inside a write", run.busy);
     outcome.figure("items acked", run.journal.acked);
     outcome.figure("in flight", run.journal.in_flight);
+    outcome.figure("records imported", run.records);
     outcome
         .figure("open and claim after a kill, ms p50/p99/max", format!("{:.0}/{:.0}/{:.0}", at(50), at(99), at(100)));
     outcome.figure("95 % bound of failures per kill", format!("{:.3} %", 300.0 / f64::from(run.kills)));
@@ -77,6 +81,8 @@ struct Run<'a> {
     life: u64,
     kills: u32,
     busy: u32,
+    /// Records in the file that is imported.
+    records: u64,
     journal: Journal,
     tally: Tally,
     recoveries: Vec<Duration>,
@@ -96,7 +102,8 @@ impl<'a> Run<'a> {
             journal.open(&thread(lane), lane);
         }
         let (random, tally) = (plan.random("kills"), Tally::default());
-        Self { plan, random, store, lie, life: 0, kills: 0, busy: 0, journal, tally, recoveries: Vec::new() }
+        let recoveries = Vec::new();
+        Self { plan, random, store, lie, life: 0, kills: 0, busy: 0, records: 0, journal, tally, recoveries }
     }
 
     fn round(&mut self, round: u64) -> Result<()> {
@@ -111,6 +118,8 @@ impl<'a> Run<'a> {
         for reader in &readers {
             self.hear_reader(&reader.hear_until("R").unwrap_or_else(|words| vec![format!("V reader {words}")]));
         }
+        self.grow_file()?;
+        let importer = Child::start(self.importing())?;
         self.pause(60);
         let victim = usize::try_from(self.random.below(WRITERS)).unwrap_or(0);
         let victim = writers.swap_remove(victim);
@@ -120,9 +129,10 @@ impl<'a> Run<'a> {
         self.wait_until_ready(&successor)?;
         writers.push(successor);
         self.pause(40);
+        self.hear_reader(&importer.kill());
+        self.kills += 1;
         for reader in readers {
-            let heard = reader.kill();
-            self.hear_reader(&heard);
+            self.hear_reader(&reader.kill());
         }
         self.random.shuffle(&mut writers);
         for writer in writers {
@@ -161,11 +171,60 @@ impl<'a> Run<'a> {
         Child::start(command)
     }
 
+    /// The folder whose one file is imported while it grows.
+    fn imported(&self) -> PathBuf {
+        self.store.with_extension("sessions")
+    }
+
+    fn importing(&self) -> Command {
+        let mut command = Command::new(&self.plan.program);
+        command.arg("import").arg("--store").arg(&self.store).arg("--folder").arg(self.imported());
+        command
+    }
+
+    fn grow_file(&mut self) -> Result<()> {
+        let told = |error: std::io::Error| format!("the file to import: {error}");
+        std::fs::create_dir_all(self.imported()).map_err(told)?;
+        let id = "019ceba1-4c8d-7d02-9b1e-5f2a7c3d8e90";
+        let path = self.imported().join(format!("rollout-2026-03-14T09-26-53-{id}.jsonl"));
+        let mut text = String::new();
+        if self.records == 0 {
+            text += &format!(
+                "{{\"timestamp\":\"2026-03-14T09:26:53.040Z\",\"type\":\"session_meta\",\"payload\":{{\"id\":\"{id}\",\
+                 \"timestamp\":\"2026-03-14T09:26:53.000Z\",\"cwd\":\"/threadkeep-torture\",\"cli_version\":\"0.104.0\"}}}}\n"
+            );
+        }
+        for number in self.records..self.records + RECORDS {
+            text += &format!(
+                "{{\"timestamp\":\"2026-03-14T09:27:00.000Z\",\"type\":\"response_item\",\"payload\":{{\"type\":\"message\",\
+                 \"role\":\"user\",\"content\":[{{\"type\":\"input_text\",\"text\":\"record {number}\"}}]}}}}\n"
+            );
+        }
+        self.records += RECORDS;
+        let mut file = std::fs::File::options().create(true).append(true).open(path).map_err(told)?;
+        file.write_all(text.as_bytes()).map_err(told)
+    }
+
+    /// Compares all that was judged so far with the store as a whole, and the imported file with what is stored of it.
+    fn judge_whole(&mut self) -> Result<()> {
+        checker::judge_whole(self.plan, &self.store, &self.journal, &mut self.tally);
+        let mut command = self.importing();
+        command.arg("--compare");
+        let (_, heard) = Child::start(command)?.finish()?;
+        self.hear_reader(&heard);
+        if heard.last().is_none_or(|line| line != "Z") {
+            self.tally
+                .add(Rule::Misbehaved, format!("an import after all: {}", heard.last().map_or("", String::as_str)));
+        }
+        Ok(())
+    }
+
     fn hear_reader(&mut self, lines: &[String]) {
         for line in lines.iter().filter(|line| line.starts_with("V ")) {
             let rule = match line.split(' ').nth(1) {
                 Some("two-writers") => Rule::TwoWriters,
                 Some("hole") => Rule::Hole,
+                Some(path) if path.starts_with('/') => Rule::Altered,
                 _ => Rule::Misbehaved,
             };
             self.tally.add(rule, format!("a reader: {line}"));
