@@ -76,8 +76,14 @@ impl Child {
 
     /// Lets it go on, where it waits for a word.
     pub(crate) fn go(&mut self) -> Result<()> {
+        self.tell("")
+    }
+
+    /// Tells it a line.
+    pub(crate) fn tell(&mut self, line: &str) -> Result<()> {
         let input = self.input.as_mut().ok_or("a child without an input")?;
-        input.write_all(b"\n").and_then(|()| input.flush()).map_err(|error| format!("a child does not listen: {error}"))
+        let told = input.write_all(format!("{line}\n").as_bytes()).and_then(|()| input.flush());
+        told.map_err(|error| format!("a child does not listen: {error}"))
     }
 
     /// Kills it with no chance to clean up, and gives what it still had said.

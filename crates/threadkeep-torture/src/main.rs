@@ -3,12 +3,15 @@
 //! The program starts itself again for everything that may die: writers, readers and checkers are processes of their own.
 #![expect(clippy::print_stdout, reason = "a program that prints what it found, and whose children speak through it")]
 
+mod aftermath;
 mod checker;
 mod child;
 mod oracle;
 mod plan;
+mod recording;
 mod report;
 mod scenario;
+mod script;
 mod suites;
 mod tools;
 mod work;
@@ -48,6 +51,8 @@ enum Inner {
     #[command(hide = true)]
     Check(checker::Check),
     #[command(hide = true)]
+    CheckMany(checker::CheckMany),
+    #[command(hide = true)]
     Write(work::Write),
     #[command(hide = true)]
     Read(work::Read),
@@ -57,6 +62,8 @@ enum Inner {
     Checkpoint(work::Checkpoint),
     #[command(hide = true)]
     Scenario(scenario::Scenario),
+    #[command(hide = true)]
+    Script(script::Script),
 }
 
 fn main() -> ExitCode {
@@ -66,11 +73,13 @@ fn main() -> ExitCode {
     }
     let done = match cli.inner {
         Some(Inner::Check(check)) => checker::play(&check),
+        Some(Inner::CheckMany(check)) => checker::play_many(&check),
         Some(Inner::Write(write)) => work::play_writer(&write),
         Some(Inner::Read(read)) => work::play_reader(&read),
         Some(Inner::Import(import)) => work::play_importer(&import),
         Some(Inner::Checkpoint(checkpoint)) => work::play_checkpointer(&checkpoint),
         Some(Inner::Scenario(scenario)) => scenario::play(&scenario),
+        Some(Inner::Script(script)) => script::play(&script),
         None => {
             let plan = Plan::new(cli.size, cli.seed);
             return match plan.and_then(|plan| suites::run(&plan, &cli.suites, cli.json)) {

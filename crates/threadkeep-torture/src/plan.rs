@@ -51,7 +51,7 @@ impl Plan {
     /// The chance of one suite: another suite before it changes nothing.
     pub(crate) fn random(&self, suite: &str) -> Random {
         let mixed = suite.bytes().fold(self.seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
-        Random(mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        Random::from_seed(mixed)
     }
 }
 
@@ -74,6 +74,11 @@ pub(crate) fn disk_folder() -> Result<TempDir> {
 pub(crate) struct Random(u64);
 
 impl Random {
+    /// The numbers that follow from a seed.
+    pub(crate) fn from_seed(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
     /// A number below the bound.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;

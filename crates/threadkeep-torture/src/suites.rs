@@ -7,6 +7,7 @@ mod cuts;
 mod failing;
 mod kills;
 mod points;
+mod states;
 mod storm;
 mod syncs;
 mod syscalls;
@@ -22,10 +23,11 @@ use crate::report::{Outcome, Stop};
 type Suite = fn(&Plan, &mut Outcome) -> Result<(), Stop>;
 
 /// Every suite, in the order of running.
-const SUITES: [(&str, &str, Suite); 9] = [
+const SUITES: [(&str, &str, Suite); 10] = [
     ("T01", "kills", kills::run),
     ("T02", "syscalls", syscalls::run),
     ("T03", "cuts", cuts::run),
+    ("T04", "states", states::run),
     ("T05", "syncs", syncs::run),
     ("T06", "failing", failing::run),
     ("T11", "storm", storm::run),
