@@ -265,7 +265,8 @@ impl Image {
             if file.len() < to {
                 file.resize(to, 0);
             }
-            if let (true, Some(place), Some(part)) = (with_bytes, file.get_mut(from..to), bytes.get(from - at..to - at)) {
+            if let (true, Some(place), Some(part)) = (with_bytes, file.get_mut(from..to), bytes.get(from - at..to - at))
+            {
                 place.copy_from_slice(part);
             }
         };

@@ -84,7 +84,7 @@ pub(crate) fn recorder(inner: &Command, log: &Path, poke: bool) -> Command {
     // Bytes that the kernel copies by itself are not in the log; without these calls they are read and written.
     command.args(["-e", "inject=copy_file_range,sendfile:error=ENOSYS"]);
     if poke {
-        command.args(["-e", "inject=statfs:poke_exit=@arg2=4655536500000000"]);
+        command.args(["-e", "inject=statfs:poke_exit=@arg2=4655736500000000"]);
     }
     command.arg("-o").arg(log).arg(inner.get_program()).args(inner.get_args());
     command
@@ -223,9 +223,7 @@ impl Reader {
             "unlink" | "rmdir" => self.take_remove(begin, &path_of("", arg(0))),
             "unlinkat" => self.take_remove(begin, &path_of(arg(0), arg(1))),
             "rename" => self.take_move(begin, &path_of("", arg(0)), &path_of("", arg(1)), true),
-            "renameat" | "renameat2" => {
-                self.take_move(begin, &path_of(arg(0), arg(1)), &path_of(arg(2), arg(3)), true)
-            }
+            "renameat" | "renameat2" => self.take_move(begin, &path_of(arg(0), arg(1)), &path_of(arg(2), arg(3)), true),
             "link" => self.take_move(begin, &path_of("", arg(0)), &path_of("", arg(1)), false),
             "linkat" => self.take_move(begin, &path_of(arg(0), arg(1)), &path_of(arg(2), arg(3)), false),
             "statfs" => Ok(()),

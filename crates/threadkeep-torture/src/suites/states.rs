@@ -73,7 +73,11 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
         let states = plan.pick(170, 2_200, 22_000);
         let mut tally = Tally::default();
         explore(&mut judge, take, Disk::Honest, states, &mut tally, &mut figures)?;
-        figures.violations.push(format!("{} {}", take.name, tally.counts().iter().map(|(_, count)| count).sum::<u64>()));
+        figures.violations.push(format!(
+            "{} {}",
+            take.name,
+            tally.counts().iter().map(|(_, count)| count).sum::<u64>()
+        ));
         outcome.tally.absorb(tally, take.name);
     }
     outcome.figure("recordings", takes.len());

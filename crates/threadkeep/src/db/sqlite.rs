@@ -401,18 +401,21 @@ fn has_no_table(database: &Path) -> Result<bool> {
 ///
 /// A power cut takes none of them away: SQLite syncs the files that it makes, but not the folders that they are in.
 pub(crate) fn create_folder(folder: &Path) -> Result<()> {
-    let missing: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
+    let gaining = folders_that_gain_names(folder);
     let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     created.map_err(|error| Error::io("create the folder", folder, &error))?;
-    if !missing.is_empty() {
-        sync_entries(folder)?;
-    }
-    missing.into_iter().filter_map(Path::parent).try_for_each(sync_entries)
+    gaining.iter().try_for_each(|parent| sync_entries(parent))
+}
+
+/// The folders in which a name appears when a folder is made with all that are missing on the way to it.
+fn folders_that_gain_names(folder: &Path) -> Vec<PathBuf> {
+    let missing = folder.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists());
+    let parent = |path: &Path| path.parent().filter(|parent| !parent.as_os_str().is_empty()).map(Path::to_owned);
+    missing.map(|path| parent(path).unwrap_or_else(|| PathBuf::from("."))).collect()
 }
 
 /// Makes the names in a folder survive a power cut, where the file system and the folder's owner let us.
 fn sync_entries(folder: &Path) -> Result<()> {
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     match File::open(folder).and_then(|file| file.sync_all()) {
         Err(error) if !is_out_of_reach(error.kind()) => Err(Error::io("sync the folder", folder, &error)),
         _ => Ok(()),
@@ -643,5 +646,21 @@ pub(crate) fn name_place(error: Error, file: &Path) -> Error {
         Error::ForeignStore { detail, .. } => Error::ForeignStore { path, detail },
         Error::Io { operation, kind, detail, .. } => Error::Io { operation, path, kind, detail },
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::folders_that_gain_names;
+
+    #[test]
+    fn every_folder_in_which_a_new_one_appears_is_synced() {
+        let temp = tempfile::tempdir().unwrap();
+        let gaining = folders_that_gain_names(&temp.path().join("new/nested/store"));
+        assert_eq!(gaining, ["new/nested", "new", ""].map(|part| temp.path().join(part)));
+        assert_eq!(folders_that_gain_names(temp.path()), [] as [PathBuf; 0]);
+        assert_eq!(folders_that_gain_names(Path::new("not-there-yet")), [PathBuf::from(".")]);
     }
 }

@@ -193,7 +193,7 @@ impl Writer {
         if level != self.level {
             let word = match level {
                 Sync::Written => "NORMAL",
-                Sync::Synced => "FULL",
+                Sync::Synced => "EXTRA",
             };
             self.connection()?.pragma_update(None, "synchronous", word).map_err(engine_error)?;
             self.level = level;
