@@ -10,6 +10,7 @@ use std::sync::Arc;
 use futures_channel::oneshot;
 use serde::Serialize;
 
+use crate::concurrency::{block_on, thread};
 use crate::db::copy;
 use crate::db::migrations::{self, State};
 use crate::db::pragmas::{self, Journal};
@@ -108,7 +109,7 @@ impl Store {
 async fn on_a_thread<T: Send + 'static>(name: &str, run: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let (reply, answer) = oneshot::channel();
     // A caller that no longer waits needs no answer.
-    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(move || drop(reply.send(run())));
+    let spawned = thread::Builder::new().name(name.to_owned()).spawn(move || drop(reply.send(run())));
     spawned.map_err(|error| Error::Backend { detail: format!("no thread for {name}: {error}") })?;
     answer.await.map_err(|_| Error::Backend { detail: format!("{name} ended badly") })?
 }
@@ -294,7 +295,7 @@ fn alone(database: &Path) -> Result<rusqlite::Connection> {
 
 /// Opens a store for reading and verifies all of its threads; says how many threads and items it holds.
 fn verify(options: StoreOptions) -> Result<(u64, u64)> {
-    pollster::block_on(async {
+    block_on(async {
         let store = Store::open(options.read_only()).await?;
         let report = store.verify_all(|_| {}).await?;
         match report.invalid.iter().find_map(|(thread, found)| Some((thread, found.first()?))) {

@@ -4,11 +4,10 @@
 
 use std::path::Path;
 
-use pollster::block_on;
-
 use crate::backup::{BackupReport, RestoreReport};
 use crate::branch::Tree;
 use crate::claim::{ClaimInfo, ReleaseRequest};
+use crate::concurrency::block_on;
 use crate::error::Result;
 use crate::id::{Address, BranchId, ItemId, ThreadId, WorkspaceId};
 use crate::item::{Appended, Durability, Item, NewItem};

@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::claim::{ClaimInfo, Holder, ReleaseRequest};
+use crate::concurrency::{Mutex, mpsc, thread};
 use crate::db::sqlite::{create_own_folder, open_private, open_to_look};
 use crate::db::{Row, Sync, Tx, WeakDb, query_all, query_one, statements};
 use crate::error::{Error, Result};
@@ -41,7 +42,6 @@ statements! {
     ASK = "UPDATE claims SET wanted_by = ?2, wanted_at = ?3 WHERE thread = ?1";
     ASKED = "SELECT wanted_by, wanted_at FROM claims WHERE thread = ?1 AND epoch = ?2 AND wanted_by IS NOT NULL";
     RELEASE = "DELETE FROM claims WHERE thread = ?1 AND epoch = ?2";
-    RELEASE_HELD = "DELETE FROM claims WHERE thread = ?1 AND holder = ?2";
     HEARTBEAT = "UPDATE claims SET heartbeat_at = ?2 WHERE holder = ?1";
 }
 
@@ -85,11 +85,6 @@ pub(crate) fn take(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64, holder: &Hold
 /// Gives the claim up; one that was taken over since stays with its new holder.
 pub(crate) fn release(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64) -> Result<()> {
     tx.execute(RELEASE, &[thread.as_str().into(), epoch.into()]).map(drop)
-}
-
-/// Gives up the claim on a thread that this holder has just created.
-pub(crate) fn release_held(tx: &mut dyn Tx, thread: &ThreadId, holder: &str) -> Result<()> {
-    tx.execute(RELEASE_HELD, &[thread.as_str().into(), holder.into()]).map(drop)
 }
 
 /// Asks the holder of a thread to hand it over.
@@ -166,10 +161,10 @@ impl Pulse {
                 let Some(db) = db.upgrade() else { return };
                 let (holder, now) = (holder.clone(), host.now());
                 // Nobody waits for it: a sign that fails is followed by another.
-                drop(db.write(Sync::Written, move |tx| heartbeat(tx, &holder, now)));
+                drop(db.write_now(Sync::Written, move |tx| heartbeat(tx, &holder, now)));
             }
         };
-        let thread = std::thread::Builder::new().name("threadkeep-pulse".to_owned()).spawn(beat);
+        let thread = thread::Builder::new().name("threadkeep-pulse".to_owned()).spawn(beat);
         thread.map_err(|error| Error::Backend { detail: format!("no thread for signs of life: {error}") })?;
         Ok(Self { _stop: stop })
     }
@@ -185,12 +180,12 @@ pub(crate) struct Liveness {
     /// Whether other machines see the folder, so that a free lock proves nothing.
     shared: bool,
     /// This store's own file, locked.
-    own: std::sync::Mutex<Option<(PathBuf, File)>>,
+    own: Mutex<Option<(PathBuf, File)>>,
 }
 
 impl Liveness {
     pub(crate) fn new(store: Option<&Path>, shared: bool) -> Self {
-        Self { folder: store.map(|store| store.join("holders")), shared, own: std::sync::Mutex::new(None) }
+        Self { folder: store.map(|store| store.join("holders")), shared, own: Mutex::new(None) }
     }
 
     /// Whether a holder has to give signs of life, because its lock does not show everywhere that it lives.
@@ -203,7 +198,7 @@ impl Liveness {
         let Some(folder) = &self.folder else {
             return Ok(());
         };
-        let mut own = self.own.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         if own.is_none() {
             create_own_folder(folder)?;
             let path = folder.join(id);
@@ -250,7 +245,7 @@ impl Liveness {
 impl Drop for Liveness {
     /// Removes this store's own file. The store drops its writer before this: until everything is written, it lives.
     fn drop(&mut self) {
-        let own = self.own.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let own = self.own.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((path, _file)) = own {
             drop(std::fs::remove_file(path));
         }

@@ -5,8 +5,11 @@
 
 pub(crate) mod copy;
 pub(crate) mod gate;
+pub(crate) mod group;
 pub(crate) mod migrations;
 pub(crate) mod pragmas;
+pub(crate) mod readers;
+pub(crate) mod room;
 pub(crate) mod sqlite;
 pub(crate) mod writer;
 
@@ -17,7 +20,15 @@ use std::task::{Context, Poll};
 
 use futures_channel::oneshot;
 
+use crate::db::room::{Place, Room};
 use crate::error::{Error, Result};
+
+/// How many bytes of requests may be on their way to the writer; who asks for more waits for its turn.
+const WRITE_ROOM: usize = 64 << 20;
+/// What a request counts for beside the content that it carries.
+const REQUEST_BYTES: usize = 1 << 10;
+/// How many reads may be on their way.
+const READ_ROOM: usize = 4096;
 
 /// A value on its way to a statement or out of a row. There are no booleans and no floating-point numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,7 +193,11 @@ pub(crate) enum Sync {
 
 /// A request that writes; it may run more than once, and is finished once.
 pub(crate) trait WriteRequest: Send {
+    /// How much memory it holds, roughly.
+    fn bytes(&self) -> usize;
     fn run(&mut self, tx: &mut dyn Tx) -> Result<()>;
+    /// What it did in its last run was taken back.
+    fn undone(&mut self);
     fn finish(self: Box<Self>, outcome: Result<()>);
 }
 
@@ -199,60 +214,125 @@ pub(crate) trait Driver: Send + std::marker::Sync + std::fmt::Debug {
 #[derive(Debug, Clone)]
 pub(crate) struct Db {
     driver: Arc<dyn Driver>,
+    rooms: Rooms,
+}
+
+/// What may be on its way. Reads have a room of their own, so that they never wait for one that writes take.
+#[derive(Debug, Clone)]
+struct Rooms {
+    writes: Room,
+    reads: Room,
 }
 
 impl Db {
     pub(crate) fn new(driver: Arc<dyn Driver>) -> Self {
-        Self { driver }
+        Self::with_room(driver, WRITE_ROOM, READ_ROOM)
+    }
+
+    pub(crate) fn with_room(driver: Arc<dyn Driver>, writes: usize, reads: usize) -> Self {
+        Self { driver, rooms: Rooms { writes: Room::new(writes), reads: Room::new(reads) } }
     }
 
     /// A handle that does not keep the driver running.
     pub(crate) fn downgrade(&self) -> WeakDb {
-        WeakDb { driver: Arc::downgrade(&self.driver) }
+        WeakDb { driver: Arc::downgrade(&self.driver), rooms: self.rooms.clone() }
     }
 
-    /// Queues a closure that writes. It runs in its own savepoint and is answered after the commit; dropping the answer does not stop it.
-    pub(crate) fn write<T, F>(&self, sync: Sync, run: F) -> Pending<T>
+    /// Runs a closure that writes in its own savepoint, and answers after the commit. A caller who stops waiting before there
+    /// was room for it has asked for nothing; later it is done all the same.
+    pub(crate) async fn write<T, F>(&self, sync: Sync, run: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&mut dyn Tx) -> Result<T> + Send + 'static,
     {
+        let place = self.place(0).await;
+        self.write_in(place, sync, run).await
+    }
+
+    /// Waits for room for a request that carries this many bytes.
+    pub(crate) async fn place(&self, bytes: usize) -> Place {
+        self.rooms.writes.enter(bytes.saturating_add(REQUEST_BYTES)).await
+    }
+
+    /// Queues a closure that writes; dropping the answer does not stop it.
+    pub(crate) fn write_in<T, F>(&self, place: Place, sync: Sync, run: F) -> Pending<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut dyn Tx) -> Result<T> + Send + 'static,
+    {
+        self.write_undoable(place, sync, run, || {})
+    }
+
+    /// As [`Db::write_in`], for a closure that leaves traces beside the transaction: `undo` takes them back when what it did
+    /// is taken back, before any other request runs.
+    pub(crate) fn write_undoable<T, F, U>(&self, place: Place, sync: Sync, run: F, undo: U) -> Pending<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut dyn Tx) -> Result<T> + Send + 'static,
+        U: Fn() + Send + 'static,
+    {
         let (reply, answer) = oneshot::channel();
-        self.driver.submit_write(Box::new(TypedWrite { run, value: None, reply }), sync);
+        self.driver.submit_write(Box::new(TypedWrite { run, undo, value: None, reply, place }), sync);
         Pending(answer)
     }
 
-    /// Queues a closure that reads one snapshot.
-    pub(crate) fn read<T, F>(&self, run: F) -> Pending<T>
+    /// Queues a closure that writes, though there is no room: for what can't wait, at most one for each handle.
+    pub(crate) fn write_now<T, F>(&self, sync: Sync, run: F) -> Pending<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut dyn Tx) -> Result<T> + Send + 'static,
+    {
+        self.write_in(self.rooms.writes.beside(), sync, run)
+    }
+
+    /// Runs a closure that reads one snapshot.
+    pub(crate) async fn read<T, F>(&self, run: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut dyn Tx) -> Result<T> + Send + 'static,
     {
+        let place = self.rooms.reads.enter(1).await;
         let (reply, answer) = oneshot::channel();
-        // A caller that no longer waits needs no answer.
-        self.driver.submit_read(Box::new(move |tx| drop(reply.send(run(tx)))));
-        Pending(answer)
+        self.driver.submit_read(Box::new(move |tx| {
+            let outcome = run(tx);
+            drop(place);
+            // A caller that no longer waits needs no answer.
+            drop(reply.send(outcome));
+        }));
+        Pending(answer).await
     }
 }
 
-struct TypedWrite<T, F> {
+struct TypedWrite<T, F, U> {
     run: F,
+    undo: U,
     value: Option<T>,
     reply: oneshot::Sender<Result<T>>,
+    place: Place,
 }
 
-impl<T, F> WriteRequest for TypedWrite<T, F>
+impl<T, F, U> WriteRequest for TypedWrite<T, F, U>
 where
     T: Send,
     F: FnMut(&mut dyn Tx) -> Result<T> + Send,
+    U: Fn() + Send,
 {
+    fn bytes(&self) -> usize {
+        self.place.size()
+    }
+
     fn run(&mut self, tx: &mut dyn Tx) -> Result<()> {
         self.value = Some((self.run)(tx)?);
         Ok(())
     }
 
+    fn undone(&mut self) {
+        (self.undo)();
+    }
+
     fn finish(self: Box<Self>, outcome: Result<()>) {
-        let Self { value, reply, .. } = *self;
+        let Self { run, value, reply, place, .. } = *self;
+        drop((run, place));
         let ended = || Error::Backend { detail: "the request was not run".to_owned() };
         // A caller that no longer waits needs no answer.
         drop(reply.send(outcome.and_then(|()| value.ok_or_else(ended))));
@@ -263,12 +343,13 @@ where
 #[derive(Debug, Clone)]
 pub(crate) struct WeakDb {
     driver: Weak<dyn Driver>,
+    rooms: Rooms,
 }
 
 impl WeakDb {
     /// The handle, while somebody else still has one.
     pub(crate) fn upgrade(&self) -> Option<Db> {
-        self.driver.upgrade().map(Db::new)
+        Some(Db { driver: self.driver.upgrade()?, rooms: self.rooms.clone() })
     }
 }
 

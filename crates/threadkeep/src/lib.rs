@@ -33,6 +33,7 @@ mod branch;
 pub mod chain;
 mod claim;
 mod claims;
+mod concurrency;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod content;

@@ -3,12 +3,14 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 
 use async_lock::Mutex;
 
 use crate::claim::ReleaseRequest;
 use crate::claims;
+use crate::concurrency::atomic::{AtomicI64, Ordering};
+use crate::db::room::Place;
 use crate::db::{Pending, Sync, Tx};
 use crate::error::{Error, Result};
 use crate::id::{Address, ItemId, ThreadId, WriterId};
@@ -52,6 +54,9 @@ struct State {
     unsaved: VecDeque<Arc<Append>>,
     /// Appends that were not waited for and were refused for good.
     refused: VecDeque<Arc<Append>>,
+    /// A request that may give up the claim. Kept here until its answer is known, so that a handle whose caller stopped waiting
+    /// does not write on without its claim.
+    leaving: Option<Leaving>,
 }
 
 #[derive(Debug)]
@@ -59,11 +64,35 @@ enum Phase {
     /// Nothing is stored yet.
     Unborn(Box<Creation>),
     /// Storing and claiming it is on its way. Kept here, so that a caller who stops waiting for it loses nothing.
-    Birth(Box<Creation>, Pending<Option<i64>>),
+    Birth(Box<Creation>, Pending<Option<i64>>, Taken),
     /// The claim is held at this epoch.
     Open(i64),
     /// Shut down or discarded.
     Closed,
+}
+
+/// A request after which the claim may be gone.
+#[derive(Debug)]
+enum Leaving {
+    EndOfTurn(Pending<TurnEnded>),
+    Shutdown(Pending<()>),
+}
+
+/// What became of it.
+struct Left {
+    released: bool,
+    turn: Option<TurnEnded>,
+}
+
+impl Leaving {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Left>> {
+        match self {
+            Self::EndOfTurn(pending) => Pin::new(pending)
+                .poll(context)
+                .map_ok(|turn| Left { released: turn.handed_over.is_some(), turn: Some(turn) }),
+            Self::Shutdown(pending) => Pin::new(pending).poll(context).map_ok(|()| Left { released: true, turn: None }),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -91,12 +120,13 @@ impl LiveThread {
     }
 
     pub(crate) async fn resume(inner: Arc<Inner>, id: ThreadId) -> Result<Self> {
-        let claiming = take_claim(&inner, &id).await?;
+        let (claiming, epoch) = take_claim(&inner, &id).await?;
         let policy = {
             let id = id.clone();
             inner.db.read(move |tx| threads::policy(tx, &id)).await?
         };
-        Ok(Self::with_phase(inner, id, policy, Phase::Open(claiming.hand_over())))
+        claiming.hand_over();
+        Ok(Self::with_phase(inner, id, policy, Phase::Open(epoch)))
     }
 
     /// Takes the claim whoever holds it, and says so in the thread.
@@ -112,7 +142,7 @@ impl LiveThread {
             let text = format!("{} took this thread over from {from}: {reason}", holder.label);
             let view = View { role: Some(Role::System), parts: vec![Part::Note { text }], ..View::default() };
             let event = Prepared::new(NewItem::from_view(Kind::Event, &view), &*inner.host)?;
-            let claiming = Claiming::new(&inner, &id, claim.epoch + 1);
+            let mut claiming = Claiming::new(&inner, &id);
             let request = Append {
                 thread: id.clone(),
                 epoch: claim.epoch + 1,
@@ -123,32 +153,39 @@ impl LiveThread {
                 runs: vec![Run { after: After::Head, items: Arc::new([event]) }],
                 requires: None,
             };
-            let (holder, taken) = (holder.clone(), Arc::clone(&claiming.taken));
+            let (holder, taken) = (holder.clone(), claiming.taken.clone());
             let take = move |tx: &mut dyn Tx| {
-                if claims::take(tx, &request.thread, claim.epoch, &holder)?.is_none() {
-                    return Ok(false);
+                let epoch = claims::take(tx, &request.thread, claim.epoch, &holder)?;
+                if epoch.is_some() {
+                    append(tx, &request)?;
                 }
-                append(tx, &request)?;
-                taken.store(true, Ordering::SeqCst);
-                Ok(true)
+                taken.set(epoch);
+                Ok(epoch)
             };
-            if inner.db.write(Sync::Synced, take).await? {
+            if let Some(epoch) = claiming.take(take).await? {
                 let thread = id.clone();
                 let policy = inner.db.read(move |tx| threads::policy(tx, &thread)).await?;
-                return Ok(Self::with_phase(inner, id, policy, Phase::Open(claiming.hand_over())));
+                claiming.hand_over();
+                return Ok(Self::with_phase(inner, id, policy, Phase::Open(epoch)));
             }
         }
         Err(Error::Busy { detail: format!("others took the claim on {id} {CLAIM_ATTEMPTS} times") })
     }
 
     fn with_phase(inner: Arc<Inner>, id: ThreadId, policy: Policy, phase: Phase) -> Self {
-        let state = State { phase, policy, queue: VecDeque::new(), unsaved: VecDeque::new(), refused: VecDeque::new() };
+        let (queue, unsaved, refused) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        let state = State { phase, policy, queue, unsaved, refused, leaving: None };
         Self { live: Arc::new(Live { inner, id, state: Mutex::new(state) }) }
     }
 
     /// The thread's id; chosen or minted before anything is stored.
     pub fn id(&self) -> &ThreadId {
         &self.live.id
+    }
+
+    /// Whether both are clones of one handle.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.live, &other.live)
     }
 
     /// Appends items after the head, all or none, at the default durability.
@@ -174,7 +211,7 @@ impl LiveThread {
     /// was refused since, the next call answers with that refusal and is not tried.
     pub async fn append_with(&self, items: Vec<NewItem>, options: AppendOptions) -> Result<Appended> {
         let mut state = self.live.state.lock().await;
-        self.check_open(&state)?;
+        self.check_open(&mut state).await?;
         let kept = items.into_iter().filter(|item| state.policy.keeps(&item.kind));
         let prepared = kept.map(|item| Prepared::new(item, &*self.live.inner.host)).collect::<Result<Arc<[_]>>>()?;
         if prepared.is_empty() {
@@ -195,7 +232,7 @@ impl LiveThread {
     /// As [`LiveThread::append_with`].
     pub async fn begin_turn(&self, prompt: NewItem) -> Result<Appended> {
         let mut state = self.live.state.lock().await;
-        self.check_open(&state)?;
+        self.check_open(&mut state).await?;
         let prepared = Prepared::new(prompt, &*self.live.inner.host)?;
         let runs = vec![Run { after: After::Head, items: Arc::new([prepared]) }];
         let request = self.request(runs, Expect::Any, TurnRule::Begin);
@@ -217,11 +254,10 @@ impl LiveThread {
             }
             Ok(TurnEnded { ordinal, handed_over })
         };
-        let ended = self.under_claim_held(&mut state, change).await?;
-        if ended.handed_over.is_some() {
-            state.phase = Phase::Closed;
-        }
-        Ok(ended)
+        let pending = self.send_under_claim(&mut state, change).await?;
+        state.leaving = Some(Leaving::EndOfTurn(pending));
+        let missing = || Error::Backend { detail: "the end of the turn was not answered".to_owned() };
+        self.leave(&mut state).await?.ok_or_else(missing)
     }
 
     /// Who has asked for the thread, if anybody has. [`LiveThread::end_turn`] hands it over, and so does
@@ -230,7 +266,10 @@ impl LiveThread {
     /// # Errors
     /// As every read.
     pub async fn release_requested(&self) -> Result<Option<ReleaseRequest>> {
-        let Phase::Open(epoch) = self.live.state.lock().await.phase else { return Ok(None) };
+        let mut state = self.live.state.lock().await;
+        drop(self.leave(&mut state).await);
+        let Phase::Open(epoch) = state.phase else { return Ok(None) };
+        drop(state);
         let id = self.live.id.clone();
         self.live.inner.db.read(move |tx| claims::asked(tx, &id, epoch)).await
     }
@@ -262,6 +301,7 @@ impl LiveThread {
         if matches!(state.phase, Phase::Unborn(_)) {
             return Ok(None);
         }
+        self.check_open(&mut state).await?;
         self.materialise(&mut state, Sync::Synced).await?;
         self.settle(&mut state).await?;
         let id = self.live.id.clone();
@@ -293,7 +333,7 @@ impl LiveThread {
     /// As [`LiveThread::append_with`].
     pub async fn persist(&self) -> Result<()> {
         let mut state = self.live.state.lock().await;
-        self.check_open(&state)?;
+        self.check_open(&mut state).await?;
         self.materialise(&mut state, Sync::Synced).await?;
         self.settle(&mut state).await
     }
@@ -305,7 +345,7 @@ impl LiveThread {
     /// As [`LiveThread::append_with`]; what could not be stored is still kept.
     pub async fn flush(&self) -> Result<()> {
         let mut state = self.live.state.lock().await;
-        self.check_open(&state)?;
+        self.check_open(&mut state).await?;
         self.flush_held(&mut state).await
     }
 
@@ -325,14 +365,18 @@ impl LiveThread {
     /// As [`LiveThread::flush`].
     pub async fn shutdown(&self) -> Result<()> {
         let mut state = self.live.state.lock().await;
-        self.check_open(&state)?;
+        self.check_open(&mut state).await?;
         self.flush_held(&mut state).await?;
-        if let Phase::Open(epoch) = state.phase {
-            let id = self.live.id.clone();
-            self.live.inner.db.write(Sync::Written, move |tx| claims::release(tx, &id, epoch)).await?;
+        match give_up(&self.live.inner, &self.live.id, &state.phase) {
+            Some(release) => {
+                state.leaving = Some(Leaving::Shutdown(release));
+                self.leave(&mut state).await.map(drop)
+            }
+            None => {
+                state.phase = Phase::Closed;
+                Ok(())
+            }
         }
-        state.phase = Phase::Closed;
-        Ok(())
     }
 
     /// Closes the handle without flushing: what is stored stays, what was kept after a failure is dropped. Repeating it
@@ -371,7 +415,7 @@ impl LiveThread {
     /// As [`LiveThread::append_with`], but nothing is kept: the next import reads the file again from the last step.
     pub async fn import(&self, batch: ImportBatch, durability: Durability) -> Result<Appended> {
         let mut state = self.live.state.lock().await;
-        self.check_open(&state)?;
+        self.check_open(&mut state).await?;
         let runs = import_runs(&batch, &*self.live.inner.host)?;
         let sync = if durability == Durability::Synced { Sync::Synced } else { Sync::Written };
         self.materialise(&mut state, sync).await?;
@@ -379,6 +423,7 @@ impl LiveThread {
         let mut request = self.stamp(&mut state, &request).await?;
         let imported_at = request.now;
         request.now = batch.updated_at.unwrap_or(request.now);
+        let place = self.live.inner.db.place(batch.bytes()).await;
         let write = move |tx: &mut dyn Tx| {
             let appended = append(tx, &request)?;
             sources::write(tx, &batch, imported_at)?;
@@ -390,12 +435,13 @@ impl LiveThread {
             }
             Ok(appended)
         };
-        self.live.inner.db.write(sync, write).await
+        self.live.inner.db.write_in(place, sync, write).await
     }
 
     /// Waits for what was queued; a closed handle has nothing on its way.
     async fn settled(&self) -> Result<()> {
         let mut state = self.live.state.lock().await;
+        drop(self.leave(&mut state).await);
         match state.phase {
             Phase::Open(_) | Phase::Birth(..) => {
                 self.materialise(&mut state, Sync::Synced).await?;
@@ -409,7 +455,21 @@ impl LiveThread {
         Threads { inner: Arc::clone(&self.live.inner), scope: Scope::All }
     }
 
-    fn check_open(&self, state: &State) -> Result<()> {
+    /// Waits for a request that may give up the claim, if one is on its way; a handle without its claim is closed.
+    async fn leave(&self, state: &mut State) -> Result<Option<TurnEnded>> {
+        let Some(leaving) = &mut state.leaving else { return Ok(None) };
+        let outcome = std::future::poll_fn(|context| leaving.poll(context)).await;
+        state.leaving = None;
+        let left = outcome?;
+        if left.released {
+            state.phase = Phase::Closed;
+        }
+        Ok(left.turn)
+    }
+
+    async fn check_open(&self, state: &mut State) -> Result<()> {
+        // Who asked for it has stopped waiting, and is told nothing of a failure.
+        drop(self.leave(state).await);
         match state.phase {
             Phase::Closed => Err(Error::Closed { thread: self.live.id.clone() }),
             Phase::Unborn(_) | Phase::Birth(..) | Phase::Open(_) => Ok(()),
@@ -420,16 +480,23 @@ impl LiveThread {
     async fn materialise(&self, state: &mut State, sync: Sync) -> Result<i64> {
         if let Phase::Unborn(creation) = &state.phase {
             let (creation, holder) = (creation.clone(), self.live.inner.holder()?);
-            let row = creation.clone();
-            let create = move |tx: &mut dyn Tx| {
-                let epoch = threads::create(tx, &row)?;
-                claims::take(tx, &row.id, epoch, &holder)
+            let (row, taken) = (creation.clone(), Taken::default());
+            let place = self.live.inner.db.place(0).await;
+            let create = {
+                let taken = taken.clone();
+                move |tx: &mut dyn Tx| {
+                    let epoch = threads::create(tx, &row)?;
+                    let epoch = claims::take(tx, &row.id, epoch, &holder)?;
+                    taken.set(epoch);
+                    Ok(epoch)
+                }
             };
-            state.phase = Phase::Birth(creation, self.live.inner.db.write(sync, create));
+            let pending = self.live.inner.db.write_undoable(place, sync, create, taken.undo());
+            state.phase = Phase::Birth(creation, pending, taken);
         }
         let outcome = match &mut state.phase {
             Phase::Open(epoch) => return Ok(*epoch),
-            Phase::Birth(_, pending) => std::future::poll_fn(|context| Pin::new(&mut *pending).poll(context)).await,
+            Phase::Birth(_, pending, _) => std::future::poll_fn(|context| Pin::new(&mut *pending).poll(context)).await,
             Phase::Unborn(_) | Phase::Closed => return Err(Error::Closed { thread: self.live.id.clone() }),
         };
         let missing = || Error::corrupt("table threads", "the row that was just written is missing");
@@ -439,7 +506,7 @@ impl LiveThread {
                 Ok(epoch)
             }
             Err(error) => {
-                if let Phase::Birth(creation, _) = std::mem::replace(&mut state.phase, Phase::Closed) {
+                if let Phase::Birth(creation, ..) = std::mem::replace(&mut state.phase, Phase::Closed) {
                     state.phase = Phase::Unborn(creation);
                 }
                 Err(error)
@@ -477,7 +544,8 @@ impl LiveThread {
         let before = state.queue.back().and_then(|queued| queued.request.last_id());
         let request = Arc::new(Append { requires: before, ..ready });
         let bytes = request.bytes();
-        let pending = self.send(&request, Sync::Written);
+        let place = self.live.inner.db.place(bytes).await;
+        let pending = self.send(place, &request, Sync::Written);
         state.queue.push_back(Queued { request, pending, bytes });
         Ok(Appended { items: Vec::new(), repeated: false })
     }
@@ -493,7 +561,8 @@ impl LiveThread {
     async fn try_to_send(&self, state: &mut State, request: &Append, sync: Sync) -> Result<Appended> {
         self.settle(state).await?;
         let request = Arc::new(self.stamp(state, request).await?);
-        self.judge(&request, sync, self.send(&request, sync).await).await
+        let place = self.live.inner.db.place(request.bytes()).await;
+        self.judge(&request, sync, self.send(place, &request, sync).await).await
     }
 
     /// Waits until the queue is within its bound, and stores what must come before anything new.
@@ -505,11 +574,11 @@ impl LiveThread {
         self.retry_unsaved(state).await
     }
 
-    fn send(&self, request: &Arc<Append>, sync: Sync) -> Pending<Appended> {
+    fn send(&self, place: Place, request: &Arc<Append>, sync: Sync) -> Pending<Appended> {
         let request = Arc::clone(request);
         let inner = &self.live.inner;
         let heartbeat = inner.heartbeat_is_due(request.now).then(|| inner.holder_id().to_owned());
-        inner.db.write(sync, move |tx| {
+        inner.db.write_in(place, sync, move |tx| {
             if let Some(before) = request.requires
                 && path::key_by_id(tx, before)?.is_none()
             {
@@ -604,7 +673,8 @@ impl LiveThread {
         while let Some(request) = state.unsaved.front().cloned() {
             let request = Append { requires: None, ..self.stamp(state, &request).await? };
             let request = Arc::new(request);
-            let outcome = self.judge(&request, Sync::Synced, self.send(&request, Sync::Synced).await).await;
+            let place = self.live.inner.db.place(request.bytes()).await;
+            let outcome = self.judge(&request, Sync::Synced, self.send(place, &request, Sync::Synced).await).await;
             match outcome {
                 Ok(_) => drop(state.unsaved.pop_front()),
                 Err(error) if error.is_retryable() || matches!(error, Error::ClaimLost { .. }) => return Err(error),
@@ -624,21 +694,22 @@ impl LiveThread {
         F: FnMut(&mut dyn Tx, &UnderClaim<'_>) -> Result<T> + Send + 'static,
     {
         let mut state = self.live.state.lock().await;
-        self.under_claim_held(&mut state, run).await
+        self.send_under_claim(&mut state, run).await?.await
     }
 
-    async fn under_claim_held<T, F>(&self, state: &mut State, mut run: F) -> Result<T>
+    async fn send_under_claim<T, F>(&self, state: &mut State, mut run: F) -> Result<Pending<T>>
     where
         T: Send + 'static,
         F: FnMut(&mut dyn Tx, &UnderClaim<'_>) -> Result<T> + Send + 'static,
     {
-        self.check_open(state)?;
+        self.check_open(state).await?;
         let epoch = self.materialise(state, Sync::Synced).await?;
         self.settle(state).await?;
         let (thread, writer) = (self.live.id.clone(), self.live.inner.writer().await?);
         let now = self.live.inner.host.now();
         let change = move |tx: &mut dyn Tx| run(tx, &UnderClaim { thread: &thread, epoch, writer, now });
-        self.live.inner.db.write(Sync::Synced, change).await
+        let place = self.live.inner.db.place(0).await;
+        Ok(self.live.inner.db.write_in(place, Sync::Synced, change))
     }
 }
 
@@ -660,22 +731,18 @@ impl Drop for Live {
 
 /// Gives up what a handle in this phase holds, after everything it asked for.
 fn give_up(inner: &Inner, id: &ThreadId, phase: &Phase) -> Option<Pending<()>> {
-    let id = id.clone();
     match phase {
         Phase::Open(epoch) => {
-            let epoch = *epoch;
-            Some(inner.db.write(Sync::Written, move |tx| claims::release(tx, &id, epoch)))
+            let (id, epoch) = (id.clone(), *epoch);
+            Some(inner.db.write_now(Sync::Written, move |tx| claims::release(tx, &id, epoch)))
         }
-        Phase::Birth(..) => {
-            let holder = inner.holder_id().to_owned();
-            Some(inner.db.write(Sync::Written, move |tx| claims::release_held(tx, &id, &holder)))
-        }
+        Phase::Birth(_, _, taken) => Some(taken.give_up(inner, id)),
         Phase::Unborn(_) | Phase::Closed => None,
     }
 }
 
 /// Takes the claim on a stored thread from nobody or from a dead holder.
-async fn take_claim(inner: &Arc<Inner>, id: &ThreadId) -> Result<Claiming> {
+async fn take_claim(inner: &Arc<Inner>, id: &ThreadId) -> Result<(Claiming, i64)> {
     let holder = inner.holder()?;
     for _ in 0..CLAIM_ATTEMPTS {
         let thread = id.clone();
@@ -688,49 +755,84 @@ async fn take_claim(inner: &Arc<Inner>, id: &ThreadId) -> Result<Claiming> {
         if let Some(current) = claim.holder.filter(|current| inner.is_alive(current)) {
             return Err(Error::ClaimHeld { thread: id.clone(), holder: Box::new(current) });
         }
-        let claiming = Claiming::new(inner, id, claim.epoch + 1);
-        let (thread, holder, taken) = (id.clone(), holder.clone(), Arc::clone(&claiming.taken));
+        let mut claiming = Claiming::new(inner, id);
+        let (thread, holder, taken) = (id.clone(), holder.clone(), claiming.taken.clone());
         let take = move |tx: &mut dyn Tx| {
             let epoch = claims::take(tx, &thread, claim.epoch, &holder)?;
-            taken.store(epoch.is_some(), Ordering::SeqCst);
+            taken.set(epoch);
             Ok(epoch)
         };
-        if inner.db.write(Sync::Synced, take).await?.is_some() {
-            return Ok(claiming);
+        if let Some(epoch) = claiming.take(take).await? {
+            return Ok((claiming, epoch));
         }
     }
     Err(Error::Busy { detail: format!("others took and gave up the claim on {id} {CLAIM_ATTEMPTS} times") })
+}
+
+/// The epoch at which a request took a claim; nothing before it ran, and when what it did was taken back.
+#[derive(Debug, Clone, Default)]
+struct Taken(Arc<AtomicI64>);
+
+impl Taken {
+    /// No claim has this epoch.
+    const NOTHING: i64 = 0;
+
+    fn set(&self, epoch: Option<i64>) {
+        self.0.store(epoch.unwrap_or(Self::NOTHING), Ordering::SeqCst);
+    }
+
+    fn undo(&self) -> impl Fn() + Send + 'static {
+        let taken = self.clone();
+        move || taken.set(None)
+    }
+
+    /// Gives up the claim behind its taking, in the writer's queue: only there it is known whether it was taken.
+    fn give_up(&self, inner: &Inner, id: &ThreadId) -> Pending<()> {
+        let (id, taken) = (id.clone(), self.clone());
+        inner.db.write_now(Sync::Written, move |tx| match taken.0.load(Ordering::SeqCst) {
+            Self::NOTHING => Ok(()),
+            epoch => claims::release(tx, &id, epoch),
+        })
+    }
 }
 
 /// A claim that is being taken. Dropped before a handle has it, it is given up again: the caller may stop waiting at any time.
 struct Claiming {
     inner: Arc<Inner>,
     id: ThreadId,
-    epoch: i64,
-    taken: Arc<AtomicBool>,
+    taken: Taken,
+    /// Whether it may be taken, and nobody else would give it up.
+    is_open: bool,
 }
 
 impl Claiming {
-    fn new(inner: &Arc<Inner>, id: &ThreadId, epoch: i64) -> Self {
-        Self { inner: Arc::clone(inner), id: id.clone(), epoch, taken: Arc::default() }
+    fn new(inner: &Arc<Inner>, id: &ThreadId) -> Self {
+        Self { inner: Arc::clone(inner), id: id.clone(), taken: Taken::default(), is_open: false }
     }
 
-    /// The epoch, for the handle that gives the claim up from now on.
-    fn hand_over(self) -> i64 {
-        self.taken.store(false, Ordering::SeqCst);
-        self.epoch
+    /// Sends the request that takes it and records that in `taken`; gives the epoch, unless somebody else was faster.
+    async fn take<F>(&mut self, run: F) -> Result<Option<i64>>
+    where
+        F: FnMut(&mut dyn Tx) -> Result<Option<i64>> + Send + 'static,
+    {
+        let place = self.inner.db.place(0).await;
+        self.is_open = true;
+        let outcome = self.inner.db.write_undoable(place, Sync::Synced, run, self.taken.undo()).await;
+        self.is_open = matches!(outcome, Ok(Some(_)));
+        outcome
+    }
+
+    /// Leaves the claim to a handle, which gives it up from now on.
+    fn hand_over(mut self) {
+        self.is_open = false;
     }
 }
 
 impl Drop for Claiming {
     fn drop(&mut self) {
-        let (id, epoch, taken) = (self.id.clone(), self.epoch, Arc::clone(&self.taken));
-        // Behind the taking, in the writer's queue: only there it is known whether the claim was taken.
-        let release = move |tx: &mut dyn Tx| match taken.load(Ordering::SeqCst) {
-            true => claims::release(tx, &id, epoch),
-            false => Ok(()),
-        };
-        drop(self.inner.db.write(Sync::Written, release));
+        if self.is_open {
+            drop(self.taken.give_up(&self.inner, &self.id));
+        }
     }
 }
 

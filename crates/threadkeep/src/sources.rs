@@ -146,6 +146,18 @@ pub struct ImportBatch {
     pub updated_at: Option<Timestamp>,
 }
 
+impl ImportBatch {
+    /// How much memory it holds, roughly.
+    pub(crate) fn bytes(&self) -> usize {
+        let of = |segment: &ImportSegment| match &segment.part {
+            ImportPart::Item { item, note, .. } => item.content.len() + note.len(),
+            ImportPart::Known { note, .. } => note.len(),
+            ImportPart::Beside { bytes } => bytes.len(),
+        };
+        self.segments.iter().map(|segment| size_of::<ImportSegment>() + of(segment)).sum()
+    }
+}
+
 /// Reads what is known of a file.
 pub(crate) fn find(tx: &mut dyn Tx, path: &str) -> Result<Option<SourceFile>> {
     query_one(tx, SOURCE, &[path.into()], read_source)

@@ -5,11 +5,12 @@ mod visible;
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::claim::Holder;
 use crate::claims::{self, Liveness, Pulse};
+use crate::concurrency::{Mutex, block_on, thread};
 use crate::db::sqlite::{self, Location};
 use crate::db::writer::SqliteDriver;
 use crate::db::{Db, Sync, Tx, Value, migrations, query_one, statements};
@@ -166,12 +167,15 @@ impl Store {
     pub async fn open(options: StoreOptions) -> Result<Self> {
         let (reply, answer) = futures_channel::oneshot::channel();
         let open = move || drop(reply.send(open_inner(options)));
-        let thread = std::thread::Builder::new().name("threadkeep-open".to_owned()).spawn(open);
+        let thread = thread::Builder::new().name("threadkeep-open".to_owned()).spawn(open);
         thread.map_err(|error| Error::Backend { detail: format!("no thread to open the store: {error}") })?;
         let ended = |_| Error::Backend { detail: "opening the store ended badly".to_owned() };
-        let inner = answer.await.map_err(ended)??;
+        Ok(Self::on(answer.await.map_err(ended)??))
+    }
+
+    pub(crate) fn on(inner: Inner) -> Self {
         let threads = Threads { inner: Arc::new(inner), scope: Scope::All };
-        Ok(Self { threads, registry: Arc::default() })
+        Self { threads, registry: Arc::default() }
     }
 
     /// The store's lasting id.
@@ -336,6 +340,38 @@ impl Workspace {
 }
 
 impl Inner {
+    /// A store on a driver that has opened it.
+    pub(crate) fn on(db: Db, options: StoreOptions, notices: Vec<String>) -> Result<Self> {
+        let host = options.host;
+        let (now, process) = (host.now(), host.process());
+        let holder = Holder {
+            id: mint_uuid(&*host, now).to_string(),
+            machine: host.machine(),
+            hostname: host.hostname(),
+            pid: process.pid,
+            start_ticks: process.start_ticks,
+            boot: process.boot,
+            namespace: process.namespace,
+            label: options.label,
+            acquired_at: now,
+            heartbeat_at: now,
+        };
+        let shared = !notices.is_empty();
+        Ok(Self {
+            id: store_id(&db, &*host, now)?,
+            db,
+            liveness: Liveness::new(options.folder.as_deref(), shared),
+            holder,
+            writer: Mutex::new(None),
+            read_only: options.read_only,
+            folder: options.folder,
+            notices,
+            last_heartbeat: Mutex::new(now),
+            pulse: Mutex::new(None),
+            host,
+        })
+    }
+
     /// This store's holder, announced as alive.
     pub(crate) fn holder(&self) -> Result<Holder> {
         if self.read_only {
@@ -441,56 +477,26 @@ fn inherit(creation: &mut Creation, source: &Thread) {
 }
 
 fn open_inner(options: StoreOptions) -> Result<Inner> {
-    let host = options.host;
-    let now = host.now();
     let location = Location {
-        folder: options.folder,
+        folder: options.folder.clone(),
         read_only: options.read_only,
         busy_bound: options.busy_bound,
         migrations: options.migrations,
-        now: now.0,
+        now: options.host.now().0,
     };
     let opened = sqlite::open(&location)?;
     let notices = opened.notices.clone();
-    let shared = !notices.is_empty();
     let driver = SqliteDriver::start(&location, opened)?;
-    let db = Db::new(Arc::new(driver));
-    let id = store_id(&db, &*host, now)?;
-    let process = host.process();
-    let holder = Holder {
-        id: mint_uuid(&*host, now).to_string(),
-        machine: host.machine(),
-        hostname: host.hostname(),
-        pid: process.pid,
-        start_ticks: process.start_ticks,
-        boot: process.boot,
-        namespace: process.namespace,
-        label: options.label,
-        acquired_at: now,
-        heartbeat_at: now,
-    };
-    Ok(Inner {
-        db,
-        liveness: Liveness::new(location.folder.as_deref(), shared),
-        holder,
-        writer: Mutex::new(None),
-        id,
-        read_only: location.read_only,
-        folder: location.folder,
-        notices,
-        last_heartbeat: Mutex::new(now),
-        pulse: Mutex::new(None),
-        host,
-    })
+    Inner::on(Db::new(Arc::new(driver)), options, notices)
 }
 
 /// The store's id, minted by whoever opens it first.
 fn store_id(db: &Db, host: &dyn Host, now: Timestamp) -> Result<uuid::Uuid> {
     let read = |tx: &mut dyn Tx| query_one(tx, READ_FACT, &["store-id".into()], |row| Ok(row.blob(0)?.to_vec()));
     let fresh = mint_uuid(host, now);
-    let stored = match pollster::block_on(db.read(read))? {
+    let stored = match block_on(db.read(read))? {
         Some(stored) => Some(stored),
-        None => pollster::block_on(db.write(Sync::Synced, move |tx| {
+        None => block_on(db.write(Sync::Synced, move |tx| {
             tx.execute(WRITE_FACT, &["store-id".into(), Value::Blob(fresh.as_bytes())])?;
             read(tx)
         }))?,

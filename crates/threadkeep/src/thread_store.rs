@@ -138,6 +138,14 @@ impl Store {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner).remove(thread)
     }
 
+    /// Unregisters this very writer: when it has ended, another may have taken its place.
+    fn unregister_this(&self, live: &LiveThread) {
+        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        if registry.get(live.id()).is_some_and(|registered| registered.is_same(live)) {
+            registry.remove(live.id());
+        }
+    }
+
     /// Refuses an archived thread, unless it is live here.
     async fn readable(&self, thread: &ThreadId, include_archived: bool) -> Result<Thread> {
         let found = self.get(thread).await?;
@@ -184,8 +192,9 @@ impl ThreadStore for Store {
 
     fn shutdown_thread<'a>(&'a self, thread: &'a ThreadId) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            self.registered(thread)?.shutdown().await?;
-            self.unregister(thread);
+            let live = self.registered(thread)?;
+            live.shutdown().await?;
+            self.unregister_this(&live);
             Ok(())
         })
     }

@@ -22,7 +22,22 @@ const KEPT_OUT: [(&str, &[&str]); 3] = [
 
 /// The library's modules from the ground up. A module may use its own layer and those below it.
 const LAYERS: [&[&str]; 5] = [
-    &["time", "error", "id", "host", "item", "view", "thread", "turn", "branch", "chain", "claim", "content", "cursor"],
+    &[
+        "concurrency",
+        "time",
+        "error",
+        "id",
+        "host",
+        "item",
+        "view",
+        "thread",
+        "turn",
+        "branch",
+        "chain",
+        "claim",
+        "content",
+        "cursor",
+    ],
     &["db"],
     &["log", "claims", "sources", "stats", "thread_list", "threads", "turns", "workspaces", "writers"],
     &["store", "live", "thread_store", "backup"],

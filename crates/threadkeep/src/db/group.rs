@@ -1,0 +1,273 @@
+//! Group commit: which requests share a transaction, in which order, and what each is answered.
+//!
+//! The writer drains its queue: all waiting requests run in one immediate transaction, each inside its own savepoint, then
+//! one commit, one sync, and all are answered. There is no timer: a write that comes alone goes at once. Nothing is
+//! acknowledged before the commit returned. The engine is behind a trait, so that the order of things can be tried without
+//! a disk.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+
+use crate::concurrency::mpsc;
+use crate::concurrency::thread::{self, JoinHandle};
+use crate::db::{ReadRequest, Sync, Tx, WriteRequest};
+use crate::error::{Error, Result};
+
+/// How many requests share a commit at most.
+const GROUP_LIMIT: usize = 512;
+/// How many bytes a group may have collected before it is committed, so that a small request does not wait for many large ones.
+const GROUP_BYTES: usize = 8 << 20;
+
+/// What a group is committed with.
+pub(crate) trait Engine: Send {
+    type Connection: Connection;
+
+    /// The connection; opened anew after [`Engine::distrust`].
+    fn connection(&mut self) -> Result<&Self::Connection>;
+
+    /// Gets the right to write at this level of syncing, until [`Engine::leave`].
+    fn enter(&mut self, sync: Sync) -> Result<&Self::Connection>;
+
+    /// Gives the right to write to the next.
+    fn leave(&mut self);
+
+    /// Drops the connection after an I/O error: what it believes of the file may be wrong.
+    fn distrust(&mut self);
+}
+
+/// One connection of an engine.
+pub(crate) trait Connection {
+    fn command(&self, command: Command) -> Result<()>;
+
+    /// Whether a transaction is open. Some errors end the whole of it, and not the savepoint alone.
+    fn in_transaction(&self) -> bool;
+
+    fn tx(&self) -> impl Tx;
+}
+
+/// What is said of a transaction itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Command {
+    Begin,
+    Commit,
+    Rollback,
+    /// Opens the savepoint of a request.
+    Save,
+    /// Undoes what was done since the savepoint.
+    Undo,
+    /// Closes the savepoint.
+    Release,
+}
+
+/// What the writer is asked to do.
+pub(crate) enum Job {
+    Write(Box<dyn WriteRequest>, Sync),
+    /// A read on the writer's connection: in memory there is no other.
+    Read(ReadRequest),
+}
+
+/// The one thread that writes, and its queue. Dropped, it does everything that was queued before it ends.
+pub(crate) struct Writer {
+    jobs: Option<mpsc::Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    pub(crate) fn start(engine: impl Engine + 'static) -> Result<Self> {
+        let (jobs, queue) = mpsc::channel();
+        let serve = move || serve(engine, &queue);
+        let thread = thread::Builder::new().name("threadkeep-writer".to_owned()).spawn(serve);
+        let thread = thread.map_err(|error| Error::Backend { detail: format!("no thread for the writer: {error}") })?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    pub(crate) fn submit(&self, job: Job) {
+        let Some(jobs) = &self.jobs else { return };
+        if let Err(mpsc::SendError(Job::Write(request, _))) = jobs.send(job) {
+            request.finish(Err(Error::Backend { detail: "the store's writer has ended".to_owned() }));
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            join(thread);
+        }
+    }
+}
+
+/// Waits for a thread, unless it is this very one: the last handle of a store may be dropped by a request.
+pub(crate) fn join(thread: JoinHandle<()>) {
+    if thread.thread().id() != thread::current().id() && thread.join().is_err() {
+        tracing::error!("a thread of the store ended badly");
+    }
+}
+
+/// Requests that share a commit.
+#[derive(Default)]
+struct Group {
+    requests: Requests,
+    sync: Option<Sync>,
+    bytes: usize,
+}
+
+type Requests = VecDeque<Box<dyn WriteRequest>>;
+
+impl Group {
+    fn push(&mut self, request: Box<dyn WriteRequest>, sync: Sync) {
+        self.bytes = self.bytes.saturating_add(request.bytes());
+        self.sync = self.sync.max(Some(sync));
+        self.requests.push_back(request);
+    }
+
+    fn is_full(&self) -> bool {
+        self.requests.len() >= GROUP_LIMIT || self.bytes >= GROUP_BYTES
+    }
+}
+
+fn serve(mut engine: impl Engine, queue: &mpsc::Receiver<Job>) {
+    while let Ok(job) = queue.recv() {
+        let mut group = Group::default();
+        let mut next = Some(job);
+        while let Some(job) = next.take() {
+            match job {
+                Job::Read(request) => {
+                    // A read sees what was asked to be written before it.
+                    commit(&mut engine, std::mem::take(&mut group));
+                    read(&mut engine, request);
+                }
+                Job::Write(request, sync) => group.push(request, sync),
+            }
+            if !group.is_full() {
+                next = queue.try_recv().ok();
+            }
+        }
+        commit(&mut engine, group);
+    }
+}
+
+fn read(engine: &mut impl Engine, request: ReadRequest) {
+    let connection = match engine.connection() {
+        Ok(connection) => connection,
+        Err(error) => {
+            tracing::error!(%error, "a read was dropped: the store can't be opened again");
+            return;
+        }
+    };
+    if std::panic::catch_unwind(AssertUnwindSafe(|| request(&mut connection.tx()))).is_err() {
+        // Its caller is told by the answer that never comes; the others must not wait for a thread that is gone.
+        tracing::error!("a read panicked");
+    }
+}
+
+fn commit(engine: &mut impl Engine, group: Group) {
+    let Some(sync) = group.sync else { return };
+    let connection = match engine.enter(sync) {
+        Ok(connection) => connection,
+        Err(error) => {
+            for request in group.requests {
+                request.finish(Err(error.clone()));
+            }
+            return;
+        }
+    };
+    let mut answers = Answers::new();
+    let committed = run_group(connection, group.requests, &mut answers);
+    engine.leave();
+    let unsure = |outcome: &Result<()>| matches!(outcome, Err(Error::Io { .. }));
+    if unsure(&committed) || answers.iter().any(|(_, outcome)| unsure(outcome)) {
+        engine.distrust();
+    }
+    // After the right to write was given up: whoever is answered may stop this process, and must not stop the others with it.
+    for (request, outcome) in answers {
+        request.finish(outcome);
+    }
+}
+
+/// Requests that are done, with their outcomes.
+type Answers = Vec<(Box<dyn WriteRequest>, Result<()>)>;
+
+/// Runs a group in one transaction; the result is that of the commit.
+fn run_group(connection: &impl Connection, mut group: Requests, answers: &mut Answers) -> Result<()> {
+    while !group.is_empty() {
+        if let Err(error) = connection.command(Command::Begin) {
+            answers.extend(group.into_iter().map(|request| (request, Err(error.clone()))));
+            return Err(error);
+        }
+        let Some(mut done) = run_in_savepoints(connection, &mut group, answers) else {
+            // The transaction ended with the culprit, which is answered and removed: the others run again.
+            continue;
+        };
+        let outcome = connection.command(Command::Commit);
+        if outcome.is_err() {
+            if connection.in_transaction() {
+                drop(connection.command(Command::Rollback));
+            }
+            done.iter_mut().for_each(|request| request.undone());
+        }
+        answers.extend(done.into_iter().map(|request| (request, outcome.clone())));
+        return outcome;
+    }
+    Ok(())
+}
+
+/// Runs each request; `None` when one of them ended the whole transaction.
+fn run_in_savepoints(connection: &impl Connection, group: &mut Requests, answers: &mut Answers) -> Option<Requests> {
+    let alone = group.len() == 1;
+    let mut done = Requests::new();
+    while let Some(mut request) = group.pop_front() {
+        let outcome = match alone {
+            true => run_request(connection, &mut *request),
+            false => run_in_savepoint(connection, &mut *request),
+        };
+        let Err(error) = outcome else {
+            done.push_back(request);
+            continue;
+        };
+        if alone && connection.in_transaction() {
+            drop(connection.command(Command::Rollback));
+        }
+        request.undone();
+        answers.push((request, Err(error)));
+        if !connection.in_transaction() {
+            done.iter_mut().for_each(|request| request.undone());
+            done.append(group);
+            *group = done;
+            return None;
+        }
+    }
+    Some(done)
+}
+
+fn run_in_savepoint(connection: &impl Connection, request: &mut dyn WriteRequest) -> Result<()> {
+    connection.command(Command::Save)?;
+    let outcome = run_request(connection, request);
+    if !connection.in_transaction() {
+        return outcome;
+    }
+    let undone = match &outcome {
+        Ok(()) => Ok(()),
+        Err(_) => connection.command(Command::Undo),
+    };
+    if let Err(error) = undone.and_then(|()| connection.command(Command::Release)) {
+        // What it wrote can't be told apart any more: the whole transaction goes, and the others run again.
+        drop(connection.command(Command::Rollback));
+        return outcome.and(Err(error));
+    }
+    outcome
+}
+
+/// Runs a request; one that panics is refused and takes nobody with it.
+fn run_request(connection: &impl Connection, request: &mut dyn WriteRequest) -> Result<()> {
+    let run = AssertUnwindSafe(|| request.run(&mut connection.tx()));
+    std::panic::catch_unwind(run).unwrap_or_else(|_| Err(Error::Backend { detail: "a request panicked".to_owned() }))
+}

@@ -1,0 +1,83 @@
+//! The library itself under thousands of orders in which its threads can run.
+//!
+//! This target compiles the library's own files a second time, with the threads, locks and channels of a scheduler in the
+//! place of `src/concurrency.rs`. Nothing is a copy and nothing is left out but the waiting in the system (`db/gate.rs`).
+//! Each check says what must hold after any schedule; half of the schedules are drawn at random, half are few preemptions at
+//! chosen steps (PCT). `THREADKEEP_SCHEDULES` says how many each check tries, `SHUTTLE_RANDOM_SEED` which.
+#![expect(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "the files of the library are used in part here, and their unit tests are compiled elsewhere"
+)]
+#![expect(clippy::allow_attributes, reason = "this lint alone can't be expected")]
+#![allow(
+    unfulfilled_lint_expectations,
+    reason = "what the files of the library expect of a library is not found in a program"
+)]
+
+/// What `src/concurrency.rs` gives, of the scheduler.
+mod concurrency {
+    pub(crate) use shuttle::future::block_on;
+    pub(crate) use shuttle::sync::{Mutex, atomic, mpsc};
+    pub(crate) use shuttle::thread;
+}
+
+#[path = "../src"]
+mod src {
+    pub(crate) mod backup;
+    pub(crate) mod branch;
+    pub(crate) mod chain;
+    pub(crate) mod claim;
+    pub(crate) mod claims;
+    pub(crate) mod content;
+    pub(crate) mod cursor;
+    pub(crate) mod db;
+    pub(crate) mod error;
+    pub(crate) mod host;
+    pub(crate) mod id;
+    pub(crate) mod item;
+    pub(crate) mod live;
+    pub(crate) mod log;
+    pub(crate) mod sources;
+    pub(crate) mod stats;
+    pub(crate) mod store;
+    pub(crate) mod thread;
+    pub(crate) mod thread_list;
+    pub(crate) mod thread_store;
+    pub(crate) mod threads;
+    pub(crate) mod time;
+    pub(crate) mod turn;
+    pub(crate) mod turns;
+    pub(crate) mod view;
+    pub(crate) mod workspaces;
+    pub(crate) mod writers;
+}
+// The files of the library name each other from the root.
+use src::{
+    backup, branch, chain, claim, claims, content, cursor, db, error, host, id, item, live, log, sources, stats, store,
+    thread, thread_list, thread_store, threads, time, turn, turns, view, workspaces, writers,
+};
+// And these as the library shows them.
+use id::ThreadId;
+use item::{NewItem, Role};
+use thread::NewThread;
+
+#[cfg(test)]
+#[path = "schedules/committing.rs"]
+mod committing;
+#[cfg(test)]
+#[path = "schedules/explore.rs"]
+mod explore;
+#[cfg(test)]
+#[path = "schedules/numbers.rs"]
+mod numbers;
+#[cfg(test)]
+#[path = "schedules/waiting.rs"]
+mod waiting;
+
+fn main() {
+    let arguments = libtest_mimic::Arguments::from_args();
+    let trials = [committing::trials(), waiting::trials()];
+    libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit();
+}
