@@ -5,6 +5,7 @@ mod archive;
 mod backup;
 mod claims;
 mod completions;
+mod copy;
 mod delete;
 mod end;
 mod export;
@@ -109,6 +110,7 @@ enum Command {
     Stats(stats::StatsArgs),
     Backup(backup::BackupArgs),
     RestoreBackup(restore_backup::RestoreBackupArgs),
+    Copy(copy::CopyArgs),
     Workspaces(workspaces::WorkspacesArgs),
     Remap(remap::RemapArgs),
     Completions(completions::CompletionsArgs),
@@ -243,6 +245,7 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Stats(args) => stats::run(&args, app),
         Command::Backup(args) => backup::run(&args, app),
         Command::RestoreBackup(args) => restore_backup::run(&args, app),
+        Command::Copy(args) => copy::run(&args, app),
         Command::Workspaces(args) => workspaces::run(&args, app),
         Command::Remap(args) => remap::run(&args, app),
         Command::Completions(args) => completions::run(&args, app),

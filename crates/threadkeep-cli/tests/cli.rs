@@ -12,6 +12,8 @@ mod append;
 mod backup;
 #[path = "cli/claims.rs"]
 mod claims;
+#[path = "cli/copy.rs"]
+mod copy;
 #[path = "cli/display.rs"]
 mod display;
 #[path = "cli/export.rs"]

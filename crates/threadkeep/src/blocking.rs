@@ -8,6 +8,7 @@ use crate::backup::{BackupReport, RestoreReport};
 use crate::branch::Tree;
 use crate::claim::{ClaimInfo, ReleaseRequest};
 use crate::concurrency::block_on;
+use crate::copy::{CopyProgress, CopyReport};
 use crate::error::Result;
 use crate::id::{Address, BranchId, ItemId, ThreadId, WorkspaceId};
 use crate::item::{Appended, Durability, Item, NewItem};
@@ -96,6 +97,14 @@ impl Store {
     /// As the async call.
     pub fn restore_backup(options: StoreOptions, from: &Path) -> Result<RestoreReport> {
         block_on(crate::Store::restore_backup(options, from))
+    }
+
+    /// Waits for [`crate::Store::copy_from`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn copy_from(&self, source: &Self, progress: &mut (dyn FnMut(CopyProgress) + Send)) -> Result<CopyReport> {
+        block_on(self.0.copy_from(&source.0, progress))
     }
 
     /// Wraps an async handle.

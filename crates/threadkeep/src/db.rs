@@ -66,6 +66,38 @@ where
     }
 }
 
+/// A value that outlives its row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Owned {
+    Null,
+    Int(i64),
+    Text(String),
+    Blob(Vec<u8>),
+}
+
+impl Owned {
+    /// The value, to be bound.
+    pub(crate) fn value(&self) -> Value<'_> {
+        match self {
+            Self::Null => Value::Null,
+            Self::Int(value) => Value::Int(*value),
+            Self::Text(text) => Value::Text(text),
+            Self::Blob(bytes) => Value::Blob(bytes),
+        }
+    }
+}
+
+impl From<Value<'_>> for Owned {
+    fn from(value: Value<'_>) -> Self {
+        match value {
+            Value::Null => Self::Null,
+            Value::Int(value) => Self::Int(value),
+            Value::Text(text) => Self::Text(text.to_owned()),
+            Value::Blob(bytes) => Self::Blob(bytes.to_vec()),
+        }
+    }
+}
+
 /// One statement text, written once for both engines with `?N` parameters, and known to the list that is prepared on both.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Statement {
@@ -128,6 +160,11 @@ impl<'a> Row<'a> {
             Value::Blob(value) => Ok(Some(value)),
             Value::Int(_) | Value::Text(_) => Err(self.wrong(column, "bytes")),
         }
+    }
+
+    /// Reads a column whatever its type is.
+    pub(crate) fn owned(&self, column: usize) -> Result<Owned> {
+        self.columns.value(column).map(Owned::from)
     }
 
     /// Reads a column with a parser that gives `None` for what it can't read.
@@ -392,6 +429,7 @@ pub(crate) fn all_statements() -> Vec<Statement> {
         crate::log::purge::ALL,
         crate::log::verify::ALL,
         crate::log::blobs::ALL,
+        crate::log::rows::ALL,
         crate::threads::ALL,
         crate::thread_list::ALL,
         crate::turns::ALL,

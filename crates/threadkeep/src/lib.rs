@@ -37,6 +37,7 @@ mod concurrency;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod content;
+mod copy;
 mod cursor;
 mod db;
 mod error;
@@ -66,6 +67,7 @@ mod readme {}
 pub use backup::{BackupReport, RestoreReport};
 pub use branch::{Branch, Tree};
 pub use claim::{ClaimInfo, Holder, ReleaseRequest};
+pub use copy::{CopyProblem, CopyProgress, CopyReport};
 #[doc(hidden)]
 pub use db::statement_texts;
 pub use error::{Error, Result};

@@ -7,4 +7,5 @@ pub(crate) mod order;
 pub(crate) mod path;
 pub(crate) mod purge;
 pub(crate) mod read;
+pub(crate) mod rows;
 pub(crate) mod verify;

@@ -2,17 +2,19 @@
 
 use std::ops::ControlFlow;
 
-use crate::db::{Row, Tx, Value, query_one, statements};
+use crate::db::{Owned, Row, Tx, Value, query_all, query_one, statements};
 use crate::error::{Error, Result};
-use crate::id::{ItemId, ThreadId};
+use crate::id::{Address, ItemId, ItemKey, ThreadId};
 use crate::item::{Hash, NewItem, check_text};
-use crate::log::path;
 use crate::log::read::load_spliced;
+use crate::log::{path, rows};
 use crate::thread::ThreadPatch;
 use crate::time::Timestamp;
 
 // Two kilobytes are what an index of every engine takes as a key.
 const MAX_PATH_BYTES: usize = 2 << 10;
+/// How many parts are put into another store at a time.
+const PAGE_SEGMENTS: i64 = 1_000;
 /// The longest note that a codec may leave with a record.
 pub const MAX_NOTE_BYTES: usize = 64;
 
@@ -33,6 +35,16 @@ statements! {
     SEGMENTS = "SELECT g.position, g.length, g.item, g.bytes FROM sources s JOIN segments g ON g.source = s.key
         WHERE s.path = ?1 AND g.position > ?2 ORDER BY g.position LIMIT ?3";
     KNOWN_ITEM = "SELECT 1 FROM items WHERE id = ?1";
+    FILE_ROW = "SELECT agent, size, mtime, consumed, prefix, records, skipped, state, imported_at FROM sources WHERE path = ?1";
+    SEGMENT_ROWS = "SELECT g.position, g.length, g.item, g.note, g.bytes FROM sources s JOIN segments g ON g.source = s.key
+        WHERE s.path = ?1 AND g.position > ?2 AND g.position < ?3 ORDER BY g.position LIMIT ?4";
+    OWNER = "SELECT thread FROM sources WHERE path = ?1";
+    DROP_FILE = "DELETE FROM sources WHERE path = ?1";
+    NAME_FILE = "UPDATE sources SET path = ?2, thread = ?3 WHERE path = ?1";
+    PUT_FILE = "INSERT INTO sources (key, path, agent, size, mtime, consumed, prefix, records, skipped, state, imported_at)
+        VALUES ((SELECT coalesce(max(key), 0) + 1 FROM sources), ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    PUT_SEGMENT = "INSERT INTO segments (source, position, length, item, note, bytes)
+        VALUES ((SELECT key FROM sources WHERE path = ?1), ?2, ?3, ?4, ?5, ?6)";
 }
 
 /// What the store knows of an imported file.
@@ -165,12 +177,12 @@ pub(crate) fn find(tx: &mut dyn Tx, path: &str) -> Result<Option<SourceFile>> {
 
 /// Reads the files that a thread was imported from.
 pub(crate) fn of_thread(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Vec<SourceFile>> {
-    crate::db::query_all(tx, SOURCES_OF, &[thread.as_str().into()], read_source)
+    query_all(tx, SOURCES_OF, &[thread.as_str().into()], read_source)
 }
 
 /// Reads a page of stamps in the order of the paths.
 pub(crate) fn stamps(tx: &mut dyn Tx, after: &str, limit: i64) -> Result<Vec<SourceStamp>> {
-    crate::db::query_all(tx, STAMPS, &[after.into(), limit.into()], |row| {
+    query_all(tx, STAMPS, &[after.into(), limit.into()], |row| {
         Ok(SourceStamp {
             path: row.text(0)?.to_owned(),
             size: row.int(1)?,
@@ -185,7 +197,7 @@ pub(crate) fn stamps(tx: &mut dyn Tx, after: &str, limit: i64) -> Result<Vec<Sou
 
 /// Reads a page of the placed records of a file, in file order.
 pub(crate) fn known_records(tx: &mut dyn Tx, file: &str, after: i64, limit: i64) -> Result<Vec<KnownRecord>> {
-    crate::db::query_all(tx, KNOWN_RECORDS, &[file.into(), after.into(), limit.into()], |row| {
+    query_all(tx, KNOWN_RECORDS, &[file.into(), after.into(), limit.into()], |row| {
         Ok(KnownRecord {
             position: row.int(0)?,
             note: row.opt_blob(1)?.unwrap_or_default().to_vec(),
@@ -282,7 +294,7 @@ pub(crate) fn parts(tx: &mut dyn Tx, file: &str, after: i64, limit: i64) -> Resu
     let mut parts = Vec::with_capacity(rows.len());
     for (position, item, bytes) in rows {
         let bytes = match (item, bytes) {
-            (Some(item), _) => load_spliced(tx, crate::id::ItemKey(item))?,
+            (Some(item), _) => load_spliced(tx, ItemKey(item))?,
             (None, Some(bytes)) => bytes,
             (None, None) => {
                 return Err(Error::corrupt(format!("segment {position} of {file}"), "it has no bytes"));
@@ -306,4 +318,101 @@ fn read_source(row: &Row<'_>) -> Result<SourceFile> {
         skipped: row.int(8)?,
         state: row.blob(9)?.to_vec(),
     })
+}
+
+/// A file's row on its way to another store: its columns as they are stored, and how far the file was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FileRow {
+    columns: Vec<Owned>,
+    pub(crate) consumed: i64,
+}
+
+/// A file's part on its way to another store.
+#[derive(Debug)]
+pub(crate) struct SegmentRow {
+    pub(crate) position: i64,
+    length: i64,
+    item: Option<Address>,
+    note: Owned,
+    bytes: Owned,
+}
+
+/// Reads a file's row.
+pub(crate) fn file_row(tx: &mut dyn Tx, path: &str) -> Result<Option<FileRow>> {
+    query_one(tx, FILE_ROW, &[path.into()], |row| {
+        let columns = (0..9).map(|at| row.owned(at)).collect::<Result<_>>()?;
+        Ok(FileRow { columns, consumed: row.int(3)? })
+    })
+}
+
+/// Reads a page of the parts between two positions.
+pub(crate) fn segment_rows(tx: &mut dyn Tx, path: &str, after: i64, before: i64) -> Result<Vec<SegmentRow>> {
+    let args = [path.into(), after.into(), before.into(), PAGE_SEGMENTS.into()];
+    let rows = query_all(tx, SEGMENT_ROWS, &args, |row| {
+        let item = row.opt_int(2)?.map(ItemKey);
+        Ok((row.int(0)?, row.int(1)?, item, row.owned(3)?, row.owned(4)?))
+    })?;
+    let place = |(position, length, item, note, bytes)| {
+        let item = match item {
+            Some(key) => Some(path::address_of(tx, key)?),
+            None => None,
+        };
+        Ok(SegmentRow { position, length, item, note, bytes })
+    };
+    rows.into_iter().map(place).collect()
+}
+
+/// Begins to put a file under a name of its own, in place of what an earlier try left there.
+pub(crate) fn begin_file(tx: &mut dyn Tx, path: &str, thread: &ThreadId, row: &FileRow) -> Result<()> {
+    let owner = query_one(tx, OWNER, &[path.into()], |row| Ok(row.opt_text(0)?.map(str::to_owned)))?.flatten();
+    if let Some(owner) = owner.filter(|owner| owner != thread.as_str()) {
+        return Err(Error::Conflict {
+            what: "file",
+            expected: path.to_owned(),
+            found: format!("it belongs to thread {owner}"),
+        });
+    }
+    let waiting = waiting_name(path);
+    tx.execute(DROP_FILE, &[waiting.as_str().into()])?;
+    let mut args = vec![waiting.as_str().into()];
+    args.extend(row.columns.iter().map(Owned::value));
+    tx.execute(PUT_FILE, &args).map(drop)
+}
+
+/// Writes parts of the file that is being put. Their items are stored already.
+pub(crate) fn put_segments(tx: &mut dyn Tx, path: &str, segments: &[SegmentRow]) -> Result<()> {
+    let waiting = waiting_name(path);
+    for segment in segments {
+        let item = match segment.item {
+            Some(address) => Some(rows::item_here(tx, address)?.0),
+            None => None,
+        };
+        let args = [
+            waiting.as_str().into(),
+            segment.position.into(),
+            segment.length.into(),
+            item.into(),
+            segment.note.value(),
+            segment.bytes.value(),
+        ];
+        tx.execute(PUT_SEGMENT, &args)?;
+    }
+    Ok(())
+}
+
+/// Puts the file in the place of an earlier state of it.
+pub(crate) fn finish_file(tx: &mut dyn Tx, path: &str, thread: &ThreadId) -> Result<()> {
+    tx.execute(DROP_FILE, &[path.into()])?;
+    let waiting = waiting_name(path);
+    tx.execute(NAME_FILE, &[waiting.as_str().into(), path.into(), thread.as_str().into()]).map(drop)
+}
+
+/// Takes away what was put of a file.
+pub(crate) fn drop_file(tx: &mut dyn Tx, path: &str) -> Result<()> {
+    tx.execute(DROP_FILE, &[waiting_name(path).as_str().into()]).map(drop)
+}
+
+/// The name of a file that is not complete yet. No path of a file begins like this.
+fn waiting_name(path: &str) -> String {
+    format!("copying:{path}")
 }

@@ -128,6 +128,23 @@ pub(crate) fn resolve(tx: &mut dyn Tx, keys: &Keys, fresh: WorkspaceId, now: Tim
     get(tx, id)
 }
 
+/// The workspace that another store's workspace is here: the one of any of its keys, the one of its id, or a new one with both.
+pub(crate) fn adopt(tx: &mut dyn Tx, info: &WorkspaceInfo) -> Result<WorkspaceId> {
+    let mut known = None;
+    for (_, key) in &info.keys {
+        known = known.map_or_else(|| query_one(tx, BY_KEY, &[key.as_str().into()], read_id), |id| Ok(Some(id)))?;
+    }
+    let id = known.unwrap_or(info.id);
+    if query_one(tx, ONE_WORKSPACE, &[id.as_bytes().as_slice().into()], read_info)?.is_none() {
+        let args = [id.as_bytes().as_slice().into(), info.name.as_str().into(), info.created_at.0.into()];
+        tx.execute(INSERT_WORKSPACE, &args)?;
+    }
+    for (kind, key) in &info.keys {
+        tx.execute(ADD_KEY, &[key.as_str().into(), kind.as_str().into(), id.as_bytes().as_slice().into()])?;
+    }
+    Ok(id)
+}
+
 /// Reads a workspace.
 pub(crate) fn get(tx: &mut dyn Tx, id: WorkspaceId) -> Result<WorkspaceInfo> {
     let found = query_one(tx, ONE_WORKSPACE, &[id.as_bytes().as_slice().into()], read_info)?;

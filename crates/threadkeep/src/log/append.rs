@@ -7,7 +7,7 @@ use crate::content::{self, Stored};
 use crate::db::{Tx, Value, query_one, statements};
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::id::{Address, ItemId, ItemKey, ThreadId, WriterId};
+use crate::id::{Address, BranchId, ItemId, ItemKey, ThreadId, WriterId};
 use crate::item::{Appended, AppendedItem, Expect, Hash, Kind, NewItem, Role};
 use crate::log::order::Top;
 use crate::log::{blobs, path};
@@ -307,8 +307,7 @@ impl<'a> Pen<'a> {
         if let Some((key, hash)) = self.head.take()
             && self.head_is_tip
         {
-            let depth = i64::from(key.depth());
-            tx.execute(LEAVE_BRANCH, &[key.branch().into(), depth.into(), Value::Blob(&hash.0)])?;
+            record_tip(tx, key, hash)?;
         }
         self.head_is_tip = false;
         self.branch_id = None;
@@ -381,19 +380,9 @@ impl<'a> Pen<'a> {
     }
 
     fn begin_branch(&mut self, tx: &mut dyn Tx, id: ItemId, depth: u32, hash: Hash) -> Result<ItemKey> {
-        let number = query_one(tx, NEXT_BRANCH, &[], |row| row.int(0))?.unwrap_or(1);
-        let parent = self.head.map(|(key, _)| key.0);
-        let args = [
-            number.into(),
-            self.thread.as_str().into(),
-            id.as_bytes().as_slice().into(),
-            parent.into(),
-            i64::from(depth).into(),
-            Value::Blob(&hash.0),
-            self.now.0.into(),
-        ];
-        // A taken id is told by the item below, in the item's words.
-        tx.execute(INSERT_BRANCH, &args).map_err(|error| taken(error, id))?;
+        let parent = self.head.map(|(key, _)| key);
+        let branch = NewBranch { thread: self.thread, id, parent, base: depth, hash, created_at: self.now };
+        let number = insert_branch(tx, &branch)?;
         self.branches += 1;
         self.branch_id = Some(id);
         Ok(ItemKey::new(number, depth))
@@ -448,6 +437,44 @@ impl<'a> Pen<'a> {
     }
 }
 
+/// A branch to be.
+pub(crate) struct NewBranch<'a> {
+    pub(crate) thread: &'a ThreadId,
+    pub(crate) id: BranchId,
+    pub(crate) parent: Option<ItemKey>,
+    pub(crate) base: u32,
+    /// The hash of its first item.
+    pub(crate) hash: Hash,
+    pub(crate) created_at: Timestamp,
+}
+
+/// Writes the row of a branch; gives its number. Its first item is written next, in the same transaction.
+pub(crate) fn insert_branch(tx: &mut dyn Tx, branch: &NewBranch<'_>) -> Result<i64> {
+    let number = query_one(tx, NEXT_BRANCH, &[], |row| row.int(0))?.unwrap_or(1);
+    let args = [
+        number.into(),
+        branch.thread.as_str().into(),
+        branch.id.as_bytes().as_slice().into(),
+        branch.parent.map(|key| key.0).into(),
+        i64::from(branch.base).into(),
+        Value::Blob(&branch.hash.0),
+        branch.created_at.0.into(),
+    ];
+    // A taken id is told by the item below, in the item's words.
+    tx.execute(INSERT_BRANCH, &args).map_err(|error| taken(error, branch.id))?;
+    Ok(number)
+}
+
+/// Notes in a branch's row where it ends.
+pub(crate) fn record_tip(tx: &mut dyn Tx, tip: ItemKey, hash: Hash) -> Result<()> {
+    tx.execute(LEAVE_BRANCH, &[tip.branch().into(), i64::from(tip.depth()).into(), Value::Blob(&hash.0)]).map(drop)
+}
+
+/// Writes the row of an item; its values are those of the table's columns, in their order.
+pub(crate) fn insert_row(tx: &mut dyn Tx, id: ItemId, values: &[Value<'_>]) -> Result<()> {
+    tx.execute(INSERT_ITEM, values).map(drop).map_err(|error| taken(error, id))
+}
+
 fn insert_item(tx: &mut dyn Tx, key: ItemKey, item: &Prepared, hash: Hash, pen: &Pen<'_>) -> Result<()> {
     let sources: Vec<u8> = item.sources.iter().flat_map(|id| *id.as_bytes()).collect();
     let args = [
@@ -471,7 +498,7 @@ fn insert_item(tx: &mut dyn Tx, key: ItemKey, item: &Prepared, hash: Hash, pen: 
         item.stored.encoding.into(),
         Value::Blob(&item.stored.bytes),
     ];
-    tx.execute(INSERT_ITEM, &args).map(drop).map_err(|error| taken(error, item.id))
+    insert_row(tx, item.id, &args)
 }
 
 fn taken(error: Error, id: ItemId) -> Error {

@@ -17,14 +17,22 @@ use crate::time::Timestamp;
 /// How many items are checked in one read transaction.
 const CHUNK: i64 = 1_000;
 
+/// The columns of an item as [`read_checked`] takes them.
+macro_rules! checked_columns {
+    () => {
+        "i.key, i.id, i.turn, i.kind, i.role, i.format, i.epoch, i.tick, i.created_at, i.sources, i.chain, i.salt, i.digest, i.hash,
+         i.size, i.encoding, i.content, w.id"
+    };
+}
+pub(crate) use checked_columns;
+
 statements! {
     OWN_BRANCHES = "SELECT key, id, parent, base, tip, tip_hash FROM branches WHERE thread = ?1 ORDER BY key";
     WITNESS = "SELECT head, head_hash, head_is_tip, items, branches FROM threads WHERE id = ?1";
     STUBS = "SELECT id FROM threads WHERE shelf = 3 AND status <> 'purging' AND id > ?1 ORDER BY id LIMIT ?2";
     STANDING = "SELECT shelf, status FROM threads WHERE id = ?1";
-    CHUNK_OF_BRANCH = "SELECT i.key, i.id, i.turn, i.kind, i.role, i.format, i.epoch, i.tick, i.created_at, i.sources, i.chain,
-        i.salt, i.digest, i.hash, i.size, i.encoding, i.content, w.id
-        FROM items i LEFT JOIN writers w ON w.key = i.writer WHERE i.key BETWEEN ?1 AND ?2 ORDER BY i.key LIMIT ?3";
+    CHUNK_OF_BRANCH = concat!("SELECT ", checked_columns!(),
+        " FROM items i LEFT JOIN writers w ON w.key = i.writer WHERE i.key BETWEEN ?1 AND ?2 ORDER BY i.key LIMIT ?3");
 }
 
 /// What verifying one thread found.
@@ -244,13 +252,7 @@ impl Progress {
             Ok(ControlFlow::Continue(()))
         })?;
         for row in rows.iter_mut().flatten() {
-            if row.content.is_none() && row.salt.is_some() {
-                row.content = match load_spliced(tx, row.key) {
-                    Ok(content) => Some(row.digest_of(&content)),
-                    Err(Error::Corrupt { .. } | Error::NotFound { .. }) => None,
-                    Err(other) => return Err(other),
-                };
-            }
+            row.load_payloads(tx)?;
         }
         Ok(rows)
     }
@@ -269,9 +271,9 @@ impl Progress {
 }
 
 /// An item with the digest of the content that is really there.
-struct Checked {
-    key: ItemKey,
-    id: ItemId,
+pub(crate) struct Checked {
+    pub(crate) key: ItemKey,
+    pub(crate) id: ItemId,
     turn: Option<i64>,
     kind: Kind,
     role: Option<Role>,
@@ -283,8 +285,8 @@ struct Checked {
     version: i64,
     salt: Option<[u8; 16]>,
     digest: Hash,
-    hash: Hash,
-    writer: Option<WriterId>,
+    pub(crate) hash: Hash,
+    pub(crate) writer: Option<WriterId>,
     content: Option<Hash>,
 }
 
@@ -294,8 +296,20 @@ impl Checked {
         chain::content_digest(&self.kind, self.role.as_ref(), &self.format, &salt, content)
     }
 
+    /// Looks at content whose payloads are stored apart, which the scan could not.
+    pub(crate) fn load_payloads(&mut self, tx: &mut dyn Tx) -> Result<()> {
+        if self.content.is_none() && self.salt.is_some() {
+            self.content = match load_spliced(tx, self.key) {
+                Ok(content) => Some(self.digest_of(&content)),
+                Err(Error::Corrupt { .. } | Error::NotFound { .. }) => None,
+                Err(other) => return Err(other),
+            };
+        }
+        Ok(())
+    }
+
     /// Says what is wrong with the item, if anything is.
-    fn check(&self, thread: &ThreadId, depth: u32, parent: Hash) -> Option<String> {
+    pub(crate) fn check(&self, thread: &ThreadId, depth: u32, parent: Hash) -> Option<String> {
         if self.key.depth() != depth {
             return Some(format!("the item is missing; the next one stands at depth {}", self.key.depth()));
         }
@@ -330,7 +344,8 @@ impl Checked {
     }
 }
 
-fn read_checked(row: &Row<'_>) -> Result<Checked> {
+/// Reads the columns of `checked_columns!`.
+pub(crate) fn read_checked(row: &Row<'_>) -> Result<Checked> {
     let mut item = Checked {
         key: ItemKey(row.int(0)?),
         id: row.parse(1, ItemId::from_slice(row.blob(1)?), "16 bytes of an id")?,

@@ -40,7 +40,7 @@ const LAYERS: [&[&str]; 5] = [
     ],
     &["db"],
     &["log", "claims", "sources", "stats", "thread_list", "threads", "turns", "workspaces", "writers"],
-    &["store", "live", "thread_store", "backup"],
+    &["store", "live", "thread_store", "backup", "copy"],
     &["blocking", "conformance"],
 ];
 

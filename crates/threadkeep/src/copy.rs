@@ -1,0 +1,348 @@
+//! Copying threads from one store to another, whatever engines they are on.
+//!
+//! Rows go as they are stored, so ids, hashes and bytes are the same on both sides, and a second copy carries only what is new.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::db::Sync;
+use crate::error::{Error, Result};
+use crate::id::{ThreadId, WorkspaceId};
+use crate::live::LiveThread;
+use crate::log::rows::{self, FileStamp, Listed, Missing, Snapshot};
+use crate::sources;
+use crate::store::Store;
+use crate::workspaces;
+
+const PAGE_THREADS: i64 = 1_000;
+
+/// How far a copy has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CopyProgress {
+    /// Threads that are done.
+    pub threads_done: u64,
+    /// All threads.
+    pub threads_total: u64,
+    /// Items that are done, those that were there included.
+    pub items_done: u64,
+    /// Items of all threads.
+    pub items_total: u64,
+}
+
+/// What a copy did. `threads = new + updated + unchanged + problems`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct CopyReport {
+    /// Threads of the source, those in the trash included.
+    pub threads: u64,
+    /// Threads that the target did not have.
+    pub new: u64,
+    /// Threads of which it had an earlier state.
+    pub updated: u64,
+    /// Threads of which it had everything.
+    pub unchanged: u64,
+    /// Items that were carried, those that threads share counted once.
+    pub items: u64,
+    /// Threads whose branches end with the same hashes on both sides, compared when all was done.
+    pub equal: u64,
+    /// Threads that were left as they are, and why.
+    pub problems: Vec<CopyProblem>,
+}
+
+/// A thread that was not copied; what the target has of it is as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CopyProblem {
+    /// The thread.
+    pub thread: ThreadId,
+    /// The stable name of the error's kind.
+    pub kind: &'static str,
+    /// Why, and what can be done.
+    pub reason: String,
+}
+
+impl Store {
+    /// Copies every thread of another store into this one: items, branches, turns, metadata and imported files.
+    ///
+    /// A thread that is here already gets what it lacks, under its claim. One that has here what the source lacks, is written
+    /// here, or is damaged there is left and named in the report. Claims stay where they are. A copy that was cut off leaves
+    /// complete threads, and is completed by the next one.
+    ///
+    /// # Errors
+    /// Only what keeps a store from being read or written at all.
+    pub async fn copy_from(
+        &self,
+        source: &Self,
+        progress: &mut (dyn FnMut(CopyProgress) + Send),
+    ) -> Result<CopyReport> {
+        if self.id() == source.id() {
+            return Err(Error::invalid("source", "it is the same store, or a copy of its files"));
+        }
+        let listed = source.all_threads().await?;
+        let mut so_far = CopyProgress {
+            threads_done: 0,
+            threads_total: listed.len() as u64,
+            items_done: 0,
+            items_total: listed.iter().map(|thread| thread.items).sum(),
+        };
+        let mut copying = Copying {
+            from: source,
+            to: self,
+            origin: source.id().to_string(),
+            workspaces: HashMap::new(),
+            carried: HashSet::new(),
+            report: CopyReport { threads: so_far.threads_total, ..CopyReport::default() },
+        };
+        progress(so_far);
+        for thread in listed {
+            copying.thread(&thread.id).await?;
+            so_far.threads_done += 1;
+            so_far.items_done += thread.items;
+            progress(so_far);
+        }
+        self.sync().await?;
+        Ok(copying.report)
+    }
+
+    async fn all_threads(&self) -> Result<Vec<Listed>> {
+        let mut all: Vec<Listed> = Vec::new();
+        let mut seen = HashSet::new();
+        loop {
+            let after = all.last().cloned();
+            let page = self.inner.db.read(move |tx| rows::threads(tx, after.as_ref(), PAGE_THREADS)).await?;
+            // One that is changed meanwhile comes again, at the end.
+            let page: Vec<Listed> = page.into_iter().filter(|thread| seen.insert(thread.id.clone())).collect();
+            if page.is_empty() {
+                return Ok(all);
+            }
+            all.extend(page);
+        }
+    }
+
+    async fn snapshot(&self, thread: &ThreadId) -> Result<Option<Snapshot>> {
+        let thread = thread.clone();
+        self.inner.db.read(move |tx| rows::snapshot(tx, &thread)).await
+    }
+}
+
+enum Outcome {
+    New,
+    Updated,
+    Unchanged,
+    /// It was purged since it was listed.
+    Gone,
+}
+
+struct Copying<'a> {
+    from: &'a Store,
+    to: &'a Store,
+    /// The source's id, for the names of writers.
+    origin: String,
+    /// The workspaces of the source, and what they are here.
+    workspaces: HashMap<WorkspaceId, WorkspaceId>,
+    /// Threads whose rows were carried as far as others need them.
+    carried: HashSet<ThreadId>,
+    report: CopyReport,
+}
+
+impl Copying<'_> {
+    async fn thread(&mut self, thread: &ThreadId) -> Result<()> {
+        match self.try_thread(thread).await {
+            Ok(Outcome::New) => self.report.new += 1,
+            Ok(Outcome::Updated) => self.report.updated += 1,
+            Ok(Outcome::Unchanged) => self.report.unchanged += 1,
+            Ok(Outcome::Gone) => self.report.threads -= 1,
+            Err(error) if concerns_one_thread(&error) => {
+                let problem = CopyProblem { thread: thread.clone(), kind: error.kind(), reason: error.to_string() };
+                self.report.problems.push(problem);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    async fn try_thread(&mut self, thread: &ThreadId) -> Result<Outcome> {
+        let Some(source) = self.from.snapshot(thread).await? else { return Ok(Outcome::Gone) };
+        let target = self.to.snapshot(thread).await?;
+        let is_new = target.as_ref().is_none_or(|target| target.shelf == 3);
+        if let Some(target) = &target {
+            if let Some(extra) = source.lacks_of(target) {
+                let found = format!("items up to {extra}, which the source lacks");
+                return Err(Error::Conflict { what: "copy", expected: "an earlier state".to_owned(), found });
+            }
+            if !is_new && source.is_same(target) {
+                self.report.equal += 1;
+                return Ok(Outcome::Unchanged);
+            }
+        }
+        for ancestor in self.ancestors(&source).await? {
+            self.carry(&ancestor, false).await?;
+        }
+        self.carry(&source, true).await?;
+        let copied = self.to.snapshot(thread).await?;
+        self.report.equal += u64::from(copied.is_some_and(|copied| source.has_same_log(&copied)));
+        Ok(if is_new { Outcome::New } else { Outcome::Updated })
+    }
+
+    /// The threads that this one stands on and that were not carried yet, each behind those that it stands on itself.
+    async fn ancestors(&self, source: &Snapshot) -> Result<Vec<Snapshot>> {
+        let (mut order, mut seen) = (Vec::new(), HashSet::from([source.id.clone()]));
+        let mut waiting: Vec<(Option<Snapshot>, Vec<ThreadId>)> = vec![(None, source.ancestors.clone())];
+        while let Some((_, open)) = waiting.last_mut() {
+            match open.pop() {
+                Some(next) if self.carried.contains(&next) || !seen.insert(next.clone()) => {}
+                Some(next) => {
+                    let missing = || Error::corrupt(format!("thread {next}"), "it is missing, and others stand on it");
+                    let found = self.from.snapshot(&next).await?.ok_or_else(missing)?;
+                    let open = found.ancestors.clone();
+                    waiting.push((Some(found), open));
+                }
+                None => order.extend(waiting.pop().and_then(|(found, _)| found)),
+            }
+        }
+        Ok(order)
+    }
+
+    /// Carries the rows that are missing; with `whole` also what makes a thread of them.
+    async fn carry(&mut self, source: &Snapshot, whole: bool) -> Result<()> {
+        if !whole {
+            let target = self.to.snapshot(&source.id).await?;
+            if target.is_some_and(|target| source.missing_in(&target).is_ok_and(|missing| missing.is_empty())) {
+                self.carried.insert(source.id.clone());
+                return Ok(());
+            }
+        }
+        let workspace = self.workspace(source.workspace).await?;
+        let (begun, now) = (Arc::new(source.clone()), self.to.inner.host.now());
+        let begin = {
+            let begun = Arc::clone(&begun);
+            move |tx: &mut dyn crate::db::Tx| rows::begin(tx, &begun, workspace, now)
+        };
+        let target = self.to.inner.db.write(Sync::Written, begin).await?;
+        let claim = match target.shelf {
+            0 | 1 => Some(self.to.resume(&source.id, true).await?),
+            _ => None,
+        };
+        let carried = self.carry_held(begun, target, whole).await;
+        match (&carried, claim) {
+            (Ok(()), Some(claim)) => claim.shutdown().await?,
+            (Err(_), Some(claim)) => drop::<LiveThread>(claim),
+            (_, None) => {}
+        }
+        carried?;
+        self.carried.insert(source.id.clone());
+        Ok(())
+    }
+
+    async fn carry_held(&mut self, source: Arc<Snapshot>, target: Snapshot, whole: bool) -> Result<()> {
+        // Taking the claim has raised it.
+        let now = self.to.snapshot(&source.id).await?.ok_or_else(|| Error::not_found("thread", &source.id))?;
+        let epoch = now.epoch;
+        for missing in source.missing_in(&now)? {
+            self.carry_branch(&source, missing, epoch).await?;
+        }
+        if !whole {
+            return if source.shelf == 3 { self.finish_stub(&source.id).await } else { Ok(()) };
+        }
+        self.carry_turns(&source).await?;
+        let thread = source.id.clone();
+        let metadata = self.from.inner.db.read(move |tx| rows::metadata(tx, &thread)).await?;
+        let files: Vec<FileStamp> = source.files.iter().filter(|file| !target.files.contains(file)).cloned().collect();
+        let finish = move |tx: &mut dyn crate::db::Tx| rows::finish(tx, &source, &target, epoch, &metadata);
+        let thread = now.id.clone();
+        self.to.inner.db.write(Sync::Written, finish).await?;
+        for file in files {
+            self.carry_file(&thread, &file.path).await?;
+        }
+        Ok(())
+    }
+
+    async fn carry_branch(&mut self, source: &Snapshot, missing: Missing<'_>, epoch: i64) -> Result<()> {
+        let branch = Arc::new(missing.branch.clone());
+        let (mut next, mut after) = (missing.next, missing.after);
+        while next <= branch.tip {
+            let (thread, from) = (source.id.clone(), Arc::clone(&branch));
+            let read =
+                move |tx: &mut dyn crate::db::Tx| rows::items(tx, &thread, Missing { branch: &from, next, after });
+            let page = self.from.inner.db.read(read).await?;
+            let Some((behind, hash)) = page.end() else { break };
+            (next, after) = (behind, Some(hash));
+            let (count, place) = (page.len(), self.to.inner.db.place(page.bytes).await);
+            let (thread, origin) = (source.id.clone(), self.origin.clone());
+            let put = move |tx: &mut dyn crate::db::Tx| rows::put_items(tx, &thread, epoch, &page, &origin);
+            self.to.inner.db.write_in(place, Sync::Written, put).await?;
+            self.report.items += count;
+        }
+        Ok(())
+    }
+
+    async fn carry_turns(&self, source: &Arc<Snapshot>) -> Result<()> {
+        let thread = source.id.clone();
+        let mut next = self.to.inner.db.read(move |tx| rows::first_turn_to_put(tx, &thread)).await?;
+        loop {
+            let from = Arc::clone(source);
+            let turns = self.from.inner.db.read(move |tx| rows::turns(tx, &from, next)).await?;
+            let Some(last) = turns.last() else { return Ok(()) };
+            next = last.ordinal + 1;
+            let thread = source.id.clone();
+            self.to.inner.db.write(Sync::Written, move |tx| rows::put_turns(tx, &thread, &turns)).await?;
+        }
+    }
+
+    async fn finish_stub(&self, thread: &ThreadId) -> Result<()> {
+        let thread = thread.clone();
+        self.to.inner.db.write(Sync::Written, move |tx| rows::finish_stub(tx, &thread)).await
+    }
+
+    /// Carries what the source knows of an imported file. One that is imported at this moment waits for the next copy.
+    async fn carry_file(&self, thread: &ThreadId, path: &str) -> Result<()> {
+        let path: Arc<str> = path.into();
+        let read = |path: &Arc<str>| {
+            let path = Arc::clone(path);
+            move |tx: &mut dyn crate::db::Tx| sources::file_row(tx, &path)
+        };
+        let Some(row) = self.from.inner.db.read(read(&path)).await? else { return Ok(()) };
+        let (row, mut after) = (Arc::new(row), -1);
+        let begin = (Arc::clone(&path), thread.clone(), Arc::clone(&row));
+        self.to.inner.db.write(Sync::Written, move |tx| sources::begin_file(tx, &begin.0, &begin.1, &begin.2)).await?;
+        loop {
+            let (file, consumed) = (Arc::clone(&path), row.consumed);
+            let segments = self.from.inner.db.read(move |tx| sources::segment_rows(tx, &file, after, consumed)).await?;
+            let Some(last) = segments.last() else { break };
+            after = last.position;
+            let file = Arc::clone(&path);
+            self.to.inner.db.write(Sync::Written, move |tx| sources::put_segments(tx, &file, &segments)).await?;
+        }
+        let is_settled = self.from.inner.db.read(read(&path)).await?.as_ref() == Some(&*row);
+        let thread = thread.clone();
+        let end = move |tx: &mut dyn crate::db::Tx| match is_settled {
+            true => sources::finish_file(tx, &path, &thread),
+            false => sources::drop_file(tx, &path),
+        };
+        self.to.inner.db.write(Sync::Written, end).await
+    }
+
+    async fn workspace(&mut self, id: WorkspaceId) -> Result<WorkspaceId> {
+        if let Some(known) = self.workspaces.get(&id) {
+            return Ok(*known);
+        }
+        let info = self.from.inner.db.read(move |tx| workspaces::get(tx, id)).await?;
+        let here = self.to.inner.db.write(Sync::Written, move |tx| workspaces::adopt(tx, &info)).await?;
+        self.workspaces.insert(id, here);
+        Ok(here)
+    }
+}
+
+/// What is wrong with one thread costs that thread alone.
+fn concerns_one_thread(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::NotFound { .. }
+            | Error::AlreadyExists { .. }
+            | Error::Conflict { .. }
+            | Error::ClaimHeld { .. }
+            | Error::ClaimLost { .. }
+            | Error::Invalid { .. }
+            | Error::Corrupt { .. }
+    )
+}

@@ -1,0 +1,440 @@
+//! Copies between stores: the same ids, hashes and bytes, again and again, from any point at which one was cut off.
+#![cfg(test)]
+
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use threadkeep::blocking::Store;
+use threadkeep::{
+    AppendOptions, CopyReport, Error, Hash, Host, ImportBatch, ImportPart, ImportSegment, Item, ItemQuery, Kind,
+    ListQuery, NewItem, NewThread, ProjectFacts, Role, Shelves, SortKey, SourceFile, StoreOptions, SystemHost, Thread,
+    ThreadId, ThreadPatch, Timestamp, TurnEnd, TurnQuery,
+};
+
+fn memory() -> Store {
+    Store::open(StoreOptions::memory()).unwrap()
+}
+
+/// A machine whose clock never shows the same time twice, so that a change can be told from none by its time.
+#[derive(Debug, Default)]
+struct Ticking(AtomicI64);
+
+impl Host for Ticking {
+    fn now(&self) -> Timestamp {
+        Timestamp(1_800_000_000_000 + self.0.fetch_add(1, Ordering::SeqCst))
+    }
+
+    fn fill_random(&self, buffer: &mut [u8]) {
+        SystemHost.fill_random(buffer);
+    }
+
+    fn machine(&self) -> String {
+        SystemHost.machine()
+    }
+
+    fn hostname(&self) -> String {
+        SystemHost.hostname()
+    }
+
+    fn project(&self, path: &Path) -> ProjectFacts {
+        SystemHost.project(path)
+    }
+}
+
+fn ticking() -> Store {
+    Store::open(StoreOptions::memory().host(Arc::new(Ticking::default()))).unwrap()
+}
+
+fn open(folder: &Path) -> Store {
+    Store::open(StoreOptions::folder(folder)).unwrap()
+}
+
+fn id(text: &str) -> ThreadId {
+    ThreadId::new(text).unwrap()
+}
+
+fn named(text: &str) -> NewThread {
+    NewThread { id: Some(id(text)), ..NewThread::default() }
+}
+
+fn say(text: &str) -> NewItem {
+    NewItem::message(Role::User, text)
+}
+
+fn copy(from: &Store, to: &Store) -> CopyReport {
+    to.copy_from(from, &mut |_| {}).unwrap()
+}
+
+/// All threads: those that are not in the trash, and those that are, each in the order of their last change.
+fn threads(store: &Store) -> Vec<Thread> {
+    [Shelves::Both, Shelves::Trash].into_iter().flat_map(|shelves| listed(store, shelves)).collect()
+}
+
+fn listed(store: &Store, shelves: Shelves) -> Vec<Thread> {
+    let query = ListQuery { limit: 1_000, shelves, sort: SortKey::Updated, ..ListQuery::default() };
+    store.list(query).unwrap().entries
+}
+
+fn items_to(store: &Store, thread: &ThreadId, query: &ItemQuery) -> Vec<Item> {
+    store.items(thread, ItemQuery { limit: 2_000, ..query.clone() }).unwrap().entries
+}
+
+/// Everything that a reader can see of a thread, but what belongs to the store that it is in.
+fn seen(store: &Store, thread: Thread) -> impl PartialEq + std::fmt::Debug + use<> {
+    let tree = store.tree(&thread.id).unwrap();
+    let mut paths: Vec<_> = tree
+        .branches
+        .iter()
+        .map(|branch| {
+            let at = Some(threadkeep::Address { branch: branch.id, depth: branch.tip });
+            (branch.clone(), items_to(store, &thread.id, &ItemQuery { at, ..ItemQuery::default() }))
+        })
+        .collect();
+    paths.sort_by_key(|(branch, _)| branch.id);
+    let turns = store.turns(&thread.id, TurnQuery { limit: 1_000, ..TurnQuery::default() }).unwrap().entries;
+    let thread = Thread { epoch: 0, tick: 0, updated: 0, activity: 0, holder: None, live: false, ..thread };
+    (thread, tree.head, paths, turns)
+}
+
+fn assert_same(from: &Store, to: &Store, why: &str) {
+    let (left, right) = (threads(from), threads(to));
+    let ids = |threads: &[Thread]| threads.iter().map(|thread| thread.id.clone()).collect::<Vec<_>>();
+    assert_eq!(ids(&left), ids(&right), "{why}: the threads, or their order");
+    for (left, right) in left.into_iter().zip(right) {
+        assert_eq!(seen(from, left), seen(to, right), "{why}");
+    }
+    let (left, right) = (from.verify_all(|_| {}).unwrap(), to.verify_all(|_| {}).unwrap());
+    assert!(right.invalid.is_empty(), "{why}: {:?}", right.invalid);
+    assert_eq!((left.threads, left.items), (right.threads, right.items), "{why}: stubs, or items");
+}
+
+/// A history of chance.
+struct History {
+    store: Store,
+    state: u64,
+    count: usize,
+}
+
+impl History {
+    fn new(store: Store, seed: u64) -> Self {
+        Self { store, state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, count: 0 }
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        (self.state >> 11) as usize % bound.max(1)
+    }
+
+    fn any(&mut self, only_active: bool) -> Option<ThreadId> {
+        let found = if only_active { listed(&self.store, Shelves::Active) } else { threads(&self.store) };
+        let mut found: Vec<ThreadId> = found.into_iter().map(|thread| thread.id).collect();
+        found.sort_unstable();
+        let chosen = self.below(found.len());
+        (!found.is_empty()).then(|| found.swap_remove(chosen))
+    }
+
+    fn content(&mut self) -> NewItem {
+        self.count += 1;
+        let size = [3, 40, 900, 70_000][self.below(12).saturating_sub(8)];
+        let text = format!("{} {}", self.count, "x".repeat(size));
+        match self.below(9) {
+            0 => NewItem::raw(Kind::Compaction, "text", text.into_bytes()),
+            1 => NewItem { source_id: Some(format!("s-{}", self.count)), ..say(&text) },
+            2 => NewItem::raw(Kind::Unknown("hologram".into()), "text", [text.as_bytes(), b"\0\xff"].concat()),
+            _ => say(&text),
+        }
+    }
+
+    fn step(&mut self) {
+        let chance = self.below(20);
+        if chance < 3 {
+            self.count += 1;
+            let folder = ["/w/one", "/w/two"][self.below(2)];
+            let thread = named(&format!("t{}", self.count));
+            drop(self.store.workspace(Path::new(folder)).unwrap().create_now(thread).unwrap());
+            return;
+        }
+        let Some(thread) = self.any(chance < 17) else { return };
+        match chance {
+            3..=8 => self.write(&thread),
+            9..=10 => self.branch(&thread),
+            11..=12 => {
+                self.count += 1;
+                let depth = self.store.get(&thread).unwrap().head.map_or(0, |head| head.depth);
+                let depth = u32::try_from(self.below(depth as usize + 1)).unwrap();
+                if let Ok(at) = self.store.address_at(&thread, depth) {
+                    self.store.fork(&thread, Some(at), named(&format!("t{}", self.count))).unwrap();
+                }
+            }
+            13 => {
+                let title = format!("title {}", self.count);
+                self.store.update(&thread, ThreadPatch::title(title)).unwrap();
+            }
+            14 => drop(self.store.archive(&thread).unwrap()),
+            15 => drop(self.store.resume(&thread, false).unwrap().clear().unwrap()),
+            16 => {
+                let branch = self.store.tree(&thread).unwrap().branches.pop().filter(|branch| branch.thread == thread);
+                if let Some(branch) = branch {
+                    self.store.label(&thread, branch.id, Some(format!("label {}", self.count))).unwrap();
+                }
+            }
+            17 => drop(self.store.unarchive(&thread)),
+            18 => drop(self.store.delete(&thread)),
+            _ => drop(self.store.purge(&thread)),
+        }
+    }
+
+    fn write(&mut self, thread: &ThreadId) {
+        let live = self.store.resume(thread, false).unwrap();
+        match self.below(4) {
+            0 => drop(live.begin_turn(self.content()).unwrap()),
+            1 => drop(live.end_turn(TurnEnd::completed())),
+            _ => {
+                let items = (0..=self.below(4)).map(|_| self.content()).collect();
+                live.append(items).unwrap();
+            }
+        }
+        live.shutdown().unwrap();
+    }
+
+    fn branch(&mut self, thread: &ThreadId) {
+        let live = self.store.resume(thread, false).unwrap();
+        let Some(head) = live.head().unwrap() else { return };
+        let depth = u32::try_from(self.below(head.depth as usize + 1)).unwrap();
+        let place = self.store.address_at(thread, depth).unwrap();
+        match self.below(3) {
+            0 => live.rewind(place).unwrap(),
+            _ => {
+                let options = AppendOptions { after: Some(place), ..AppendOptions::default() };
+                live.append_with(vec![self.content()], options).unwrap();
+            }
+        }
+    }
+}
+
+/// Waits for so many of the requests that a copy makes, and then no longer; says whether it was done by then.
+fn copy_in_part(from: &Store, to: &Store, requests: usize) -> bool {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut nothing = |_| {};
+    let mut call = pin!(to.as_async().copy_from(from.as_async(), &mut nothing));
+    for _ in 0..requests {
+        if let Poll::Ready(done) = call.as_mut().poll(&mut Context::from_waker(&waker)) {
+            done.unwrap();
+            return true;
+        }
+        std::thread::park();
+    }
+    false
+}
+
+#[test]
+fn random_histories_are_copied_again_and_again() {
+    for seed in 0..30 {
+        let temp = tempfile::tempdir().unwrap();
+        let target = if seed % 2 == 0 { memory() } else { open(temp.path()) };
+        let mut history = History::new(ticking(), seed);
+        for round in 0..4 {
+            for _ in 0..25 {
+                history.step();
+            }
+            let why = format!("seed {seed}, round {round}");
+            let report = copy(&history.store, &target);
+            assert_eq!(report.problems, [], "{why}");
+            assert_eq!(report.equal, report.threads, "{why}");
+            // What was purged in the source stays in a copy that was made before.
+            for gone in threads(&target) {
+                if history.store.get(&gone.id).is_err() {
+                    drop(target.delete(&gone.id));
+                    target.purge(&gone.id).unwrap();
+                }
+            }
+            assert_same(&history.store, &target, &why);
+            let again = copy(&history.store, &target);
+            assert_eq!((again.unchanged, again.items), (again.threads, 0), "{why}: {again:?}");
+        }
+    }
+}
+
+#[test]
+fn a_copy_that_was_cut_off_anywhere_is_completed_by_the_next() {
+    let mut cut_off = 0;
+    for (count, seed) in (100..130).enumerate() {
+        let mut history = History::new(ticking(), seed);
+        for _ in 0..60 {
+            history.step();
+        }
+        let target = memory();
+        let mut requests = 1 + count * 37 % 90;
+        while !copy_in_part(&history.store, &target, requests) {
+            cut_off += 1;
+            assert!(target.verify_all(|_| {}).unwrap().invalid.is_empty(), "seed {seed}: cut off after {requests}");
+            requests += requests / 2 + 10;
+        }
+        copy(&history.store, &target);
+        assert_same(&history.store, &target, &format!("seed {seed}"));
+    }
+    assert!(cut_off >= 30, "copies were cut off {cut_off} times");
+}
+
+fn thread_of(store: &Store, name: &str, texts: &[&str]) {
+    let live = store.workspace(Path::new("/w")).unwrap().create_now(named(name)).unwrap();
+    live.append(texts.iter().map(|text| say(text)).collect()).unwrap();
+    live.shutdown().unwrap();
+}
+
+#[test]
+fn what_differs_is_left_and_named_and_costs_that_thread_alone() {
+    let (temp, source, target) = (tempfile::tempdir().unwrap(), memory(), memory());
+    for name in ["ahead", "both", "fine", "held"] {
+        thread_of(&source, name, &["a", "b"]);
+    }
+    copy(&source, &target);
+    let append = |store: &Store, name: &str, text: &str| {
+        let live = store.resume(&id(name), false).unwrap();
+        live.append(vec![say(text)]).unwrap();
+        live.shutdown().unwrap();
+    };
+    append(&target, "ahead", "only here");
+    append(&target, "both", "here");
+    for name in ["both", "fine", "held"] {
+        append(&source, name, "there");
+    }
+    thread_of(&target, "same-id", &["another thread"]);
+    thread_of(&source, "same-id", &["one thread"]);
+    let held = target.resume(&id("held"), false).unwrap();
+
+    let report = copy(&source, &target);
+    let problems: Vec<_> = report.problems.iter().map(|problem| (problem.thread.as_str(), problem.kind)).collect();
+    assert_eq!(
+        problems,
+        [("ahead", "conflict"), ("both", "conflict"), ("held", "claim-held"), ("same-id", "conflict")]
+    );
+    assert_eq!((report.threads, report.updated, report.items), (5, 1, 1), "{report:?}");
+    let texts = |name: &str| {
+        let items = items_to(&target, &id(name), &ItemQuery::default());
+        items.iter().map(|item| String::from_utf8_lossy(&item.content).into_owned()).collect::<Vec<_>>().join(" ")
+    };
+    assert!(texts("ahead").contains("only here") && texts("both").contains("here") && !texts("both").contains("there"));
+    assert!(texts("fine").contains("there"));
+
+    held.shutdown().unwrap();
+    assert_eq!(copy(&source, &target).updated, 1);
+    assert!(target.verify_all(|_| {}).unwrap().invalid.is_empty());
+
+    // What verification would reject does not leave its store.
+    let damaged = open(temp.path());
+    thread_of(&damaged, "damaged", &["a", "b"]);
+    thread_of(&damaged, "whole", &["c"]);
+    drop(damaged);
+    let sql = rusqlite::Connection::open(temp.path().join("threadkeep.db")).unwrap();
+    let change = "UPDATE items SET content = CAST('forged' AS BLOB), encoding = 0, size = 6 WHERE key = \
+                  (SELECT min(key) + 1 FROM items WHERE key >> 32 = (SELECT key FROM branches WHERE thread = 'damaged'))";
+    assert_eq!(sql.execute(change, []).unwrap(), 1);
+    drop(sql);
+    let report = copy(&open(temp.path()), &target);
+    assert_eq!((report.new, report.problems.len()), (1, 1), "{report:?}");
+    assert_eq!((report.problems[0].thread.as_str(), report.problems[0].kind), ("damaged", "corrupt"));
+    assert!(target.get(&id("whole")).is_ok());
+    assert!(matches!(target.get(&id("damaged")), Err(Error::NotFound { .. })));
+    assert!(target.verify_all(|_| {}).unwrap().invalid.is_empty());
+}
+
+#[test]
+fn metadata_that_was_changed_in_the_copy_stays_and_items_go_on() {
+    let (source, target) = (memory(), memory());
+    thread_of(&source, "t", &["a"]);
+    copy(&source, &target);
+    target.update(&id("t"), ThreadPatch::title("mine")).unwrap();
+    target.update(&id("t"), ThreadPatch::title("mine, again")).unwrap();
+    source.update(&id("t"), ThreadPatch::title("theirs")).unwrap();
+    let live = source.resume(&id("t"), false).unwrap();
+    live.append(vec![say("b")]).unwrap();
+    assert_eq!(copy(&source, &target).updated, 1);
+    let copied = target.get(&id("t")).unwrap();
+    assert_eq!((copied.details.title.as_deref(), copied.items), (Some("mine, again"), 2));
+    assert!(copied.holder.is_none(), "the claim stays where it is");
+    live.append(vec![say("c")]).unwrap();
+}
+
+fn import(store: &Store, from: &str, number: u64, consumed: i64, records: i64) {
+    let name = id("imported");
+    let live = match store.resume(&name, false) {
+        Ok(live) => live,
+        Err(_) => store.workspace(Path::new("/w")).unwrap().create(named("imported")).unwrap(),
+    };
+    let found = store.source(from).unwrap();
+    let position = found.as_ref().map_or(0, |found| found.consumed);
+    let item = NewItem::raw(Kind::Message, "codex", format!("record {number}").into_bytes());
+    let item = item.with_id(format!("01900000-0000-7000-8000-00000000000{number}").parse().unwrap());
+    let length = i64::try_from(item.content.len()).unwrap();
+    let part = ImportPart::Item { item: Box::new(item), after: None, starts_turn: true, note: b"n".to_vec() };
+    let beside = ImportPart::Beside { bytes: b"{damaged".to_vec() };
+    let beside = ImportSegment { position: position + length + 1, length: 8, part: beside };
+    let source = SourceFile {
+        agent: "codex".into(),
+        path: from.into(),
+        thread: Some(name),
+        size: consumed,
+        mtime: consumed,
+        consumed,
+        prefix: Hash::of(&consumed.to_le_bytes()),
+        records,
+        skipped: 0,
+        state: Vec::new(),
+    };
+    let batch = ImportBatch {
+        source,
+        expected: found.map(|found| (found.consumed, found.prefix)),
+        replace: false,
+        segments: vec![ImportSegment { position, length, part }, beside],
+        head: None,
+        patch: None,
+        updated_at: None,
+    };
+    live.import(batch, threadkeep::Durability::Synced).unwrap();
+    live.shutdown().unwrap();
+}
+
+#[test]
+fn imported_files_go_along_and_grow() {
+    let (source, target, path) = (memory(), memory(), "/home/a/session.jsonl");
+    for (number, consumed) in [(0, 30), (1, 60)] {
+        import(&source, path, number, consumed, i64::try_from(number).unwrap() + 1);
+        assert_eq!(copy(&source, &target).problems, []);
+        assert_eq!(target.source(path).unwrap(), source.source(path).unwrap());
+        assert_eq!(target.source_parts(path, -1, 100).unwrap(), source.source_parts(path, -1, 100).unwrap());
+        assert_eq!(target.source_stamps("", 10).unwrap().len(), 1);
+        assert_eq!(copy(&source, &target).unchanged, 1);
+    }
+    assert_same(&source, &target, "imported");
+}
+
+#[test]
+fn there_and_back_and_through_a_third_store() {
+    let (first, second, third) = (memory(), memory(), memory());
+    thread_of(&first, "a", &["1", "2"]);
+    thread_of(&second, "b", &["3"]);
+    copy(&first, &second);
+    copy(&second, &first);
+    copy(&second, &third);
+    assert_eq!(threads(&first).len(), 2);
+    copy(&third, &first);
+    for store in [&first, &second, &third] {
+        assert_eq!(items_to(store, &id("a"), &ItemQuery::default()), items_to(&first, &id("a"), &ItemQuery::default()));
+        assert!(store.verify_all(|_| {}).unwrap().invalid.is_empty());
+        // Each goes on by itself, under a writer of its own.
+        store.resume(&id("b"), false).unwrap().append(vec![say("4")]).unwrap();
+    }
+    assert!(matches!(first.copy_from(&first, &mut |_| {}), Err(Error::Invalid { .. })));
+}
