@@ -17,6 +17,7 @@ fn main() -> threadkeep_bench::Result<()> {
     let plan = Plan {
         only: args.into_iter().filter(|arg| !arg.starts_with('-')).collect(),
         root: std::env::var_os("BENCH_ROOT").map_or_else(std::env::temp_dir, PathBuf::from),
+        writers_program: env!("CARGO_BIN_EXE_threadkeep-bench-writers").into(),
         sizes: if quick { Sizes::QUICK } else { Sizes::FULL },
     };
     let start = Instant::now();

@@ -67,7 +67,11 @@ fn synced_by_hand(plan: &Plan, root: &Path, live: &LiveThread, report: &mut Repo
     Ok(())
 }
 
-fn append(live: &LiveThread, item: Option<NewItem>, durability: Durability) -> Result<()> {
+/// Appends one item.
+///
+/// # Errors
+/// As the store.
+pub fn append(live: &LiveThread, item: Option<NewItem>, durability: Durability) -> Result<()> {
     let options = AppendOptions { durability, ..AppendOptions::default() };
     live.append_with(vec![item.ok_or("no item is left")?], options)?;
     Ok(())

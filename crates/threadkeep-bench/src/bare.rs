@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rusqlite::config::DbConfig;
 use rusqlite::types::Value;
-use rusqlite::{Connection, OpenFlags, Rows, Statement, StatementStatus, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Rows, Statement, StatementStatus, params};
 use threadkeep::{Host as _, NewItem, SystemHost, Uuid};
 
 use crate::text::Writer;
@@ -97,6 +97,14 @@ impl RowData {
         }
         Ok(rows)
     }
+
+    /// The same row as another item.
+    #[must_use]
+    pub fn renewed(mut self, writer: &mut Writer) -> Self {
+        self.created_at = SystemHost.now().0;
+        self.id = time_ordered_id(self.created_at, writer);
+        self
+    }
 }
 
 /// A compressor as the library uses it.
@@ -130,6 +138,7 @@ pub struct Hand<'c> {
     fence: Statement<'c>,
     insert: Statement<'c>,
     head: Statement<'c>,
+    place: Statement<'c>,
     commit: Statement<'c>,
     thread: String,
     key: i64,
@@ -144,15 +153,25 @@ impl<'c> Hand<'c> {
     /// # Errors
     /// As SQLite.
     pub fn new(connection: &'c Connection) -> Result<Self> {
-        let thread = "SELECT id, head, epoch, tick, items FROM threads";
-        let (thread, key, epoch, tick, items) = connection
-            .query_row(thread, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))?;
+        let only: String = connection.query_row("SELECT id FROM threads", [], |row| row.get(0))?;
+        Self::of(connection, only)
+    }
+
+    /// Prepares the statements for one thread of a database.
+    ///
+    /// # Errors
+    /// As SQLite.
+    pub fn of(connection: &'c Connection, thread: String) -> Result<Self> {
+        let state = "SELECT head, epoch, tick, items FROM threads WHERE id = ?1";
+        let (key, epoch, tick, items) =
+            connection.query_row(state, [&thread], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
         Ok(Self {
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             top: connection.prepare(&statement("TOP")?)?,
             fence: connection.prepare(&statement("FENCE")?)?,
             insert: connection.prepare(&statement("INSERT_ITEM")?)?,
             head: connection.prepare(&statement("SET_HEAD")?)?,
+            place: connection.prepare(&statement("SET_PLACE")?)?,
             commit: connection.prepare("COMMIT")?,
             thread,
             key,
@@ -188,29 +207,31 @@ impl<'c> Hand<'c> {
         Ok(())
     }
 
-    /// One transaction with the top of the order, the fence, the row and the head. The thread is on top, as the only one: its
-    /// place stays.
+    /// One transaction with the top of the order, the fence, the row, the head, and the thread's place unless it is on top.
     ///
     /// # Errors
     /// As SQLite.
     pub fn append(&mut self, row: &RowData) -> Result<()> {
         self.begin.execute([])?;
-        let top: i64 = self.top.query_row([], |found| {
-            let _: (String, String) = (found.get(1)?, found.get(2)?);
-            found.get(0)
-        })?;
+        let top = self.top.query_row([], |found| Ok((found.get(0)?, found.get(1)?, found.get(2)?)))?;
+        let (top, updated, active): (i64, String, String) = top;
         let fence = params![self.thread, self.epoch, row.created_at, top];
-        self.tick = self.fence.query_row(fence, |found| {
+        let (tick, updated_at, active_at) = self.fence.query_row(fence, |found| {
             let _: (Option<i64>, Option<[u8; 32]>, i64) = (found.get(1)?, found.get(2)?, found.get(3)?);
             let _: (i64, i64, i64) = (found.get(4)?, found.get(5)?, found.get(6)?);
-            let _: (i64, i64) = (found.get(8)?, found.get(9)?);
-            found.get(0)
+            Ok((found.get(0)?, found.get(8)?, found.get(9)?))
         })?;
+        self.tick = tick;
         self.key += 1;
         self.insert(self.key, row)?;
         self.items += 1;
         let (none, one) = (None::<i64>, 1_i64);
         self.head.execute(params![self.thread, self.key, row.hash, one, self.items, one, 0_i64, none])?;
+        let place = |top: &str, at: i64| if top == self.thread { at } else { tick };
+        let places = (place(&updated, updated_at), place(&active, active_at));
+        if places != (updated_at, active_at) {
+            self.place.execute(params![self.thread, places.0, places.1])?;
+        }
         self.commit.execute([])?;
         Ok(())
     }
@@ -293,6 +314,21 @@ pub fn bind<'s>(statement: &'s mut Statement<'_>, args: &[Value]) -> Result<Rows
     Ok(statement.raw_query())
 }
 
+/// Whether SQLite gave up waiting for another connection's lock.
+pub fn is_busy(error: &Error) -> bool {
+    let found = error.downcast_ref::<rusqlite::Error>().and_then(rusqlite::Error::sqlite_error_code);
+    found == Some(ErrorCode::DatabaseBusy)
+}
+
+/// How many items there are.
+///
+/// # Errors
+/// As SQLite.
+pub fn items(connection: &Connection) -> Result<usize> {
+    let count: i64 = connection.query_row("SELECT count(*) FROM items", [], |row| row.get(0))?;
+    Ok(usize::try_from(count)?)
+}
+
 /// How many transactions have been committed to a store that is open, by the counter in its write-ahead log's index.
 ///
 /// # Errors
@@ -318,7 +354,8 @@ mod tests {
 
     #[test]
     fn the_statements_are_the_librarys() {
-        for name in ["TOP", "FENCE", "INSERT_ITEM", "SET_HEAD", "RANGE_DOWN", "ACTIVITY_DOWN_IN", "LATEST"] {
+        for name in ["TOP", "FENCE", "INSERT_ITEM", "SET_HEAD", "SET_PLACE", "RANGE_DOWN", "ACTIVITY_DOWN_IN", "LATEST"]
+        {
             let same_name = threadkeep::statement_texts().into_iter().filter(|(known, _)| known == name).count();
             assert_eq!(same_name, 1, "{name}");
             assert!(!statement(name).unwrap().contains('$'));

@@ -5,6 +5,7 @@
 
 pub mod appends;
 pub mod bare;
+pub mod contention;
 pub mod lists;
 pub mod machine;
 pub mod measure;
@@ -31,9 +32,11 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(&str)) -> Result<Report> {
     let mut report = Report::default();
     let root = tempfile::Builder::new().prefix("threadkeep-bench-").tempdir_in(&plan.root)?;
     type Part = fn(&Plan, &std::path::Path, &mut Report) -> Result<()>;
-    let parts: [(&[&str], &str, Part); 6] = [
+    let parts: [(&[&str], &str, Part); 8] = [
         (&["P1"], "synced appends", appends::synced),
         (&["P2"], "many writers", appends::many_writers),
+        (&["W1"], "writers of many processes", contention::throughput),
+        (&["W2"], "the waits of many processes", contention::waits),
         (&["P3"], "written appends", appends::written),
         (&["P4", "P8", "P11"], "a thread of many items", reads::large_store),
         (&["P5"], "many threads", lists::many_threads),

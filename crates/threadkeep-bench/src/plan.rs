@@ -1,6 +1,7 @@
 //! What is measured, and at which sizes.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What a run measures.
 #[derive(Debug, Clone)]
@@ -9,6 +10,8 @@ pub struct Plan {
     pub only: Vec<String>,
     /// Where the stores are made.
     pub root: PathBuf,
+    /// The program that plays a process of writers.
+    pub writers_program: PathBuf,
     /// How much is stored and how often it is measured.
     pub sizes: Sizes,
 }
@@ -26,6 +29,18 @@ pub struct Sizes {
     pub writers: usize,
     /// Appends of each of them in a round.
     pub each: usize,
+    /// Numbers of processes that write at once.
+    pub processes: &'static [usize],
+    /// Numbers of writers in each of them.
+    pub writers_each: &'static [usize],
+    /// Numbers of processes with one writer each whose waits are measured.
+    pub many_processes: &'static [usize],
+    /// Rounds of the processes.
+    pub turns: usize,
+    /// How long the many writers write in a round.
+    pub short: Duration,
+    /// How long the many processes do.
+    pub long: Duration,
     /// Items of the short, the middling, the long and the very long thread.
     pub items: [u32; 4],
     /// Threads of the small, the middling and the large store.
@@ -42,6 +57,12 @@ impl Sizes {
         calls: 500,
         writers: 64,
         each: 25,
+        processes: &[1, 2, 4],
+        writers_each: &[1, 4, 16, 64],
+        many_processes: &[8, 32],
+        turns: 5,
+        short: Duration::from_secs(1),
+        long: Duration::from_secs(5),
         items: [10, 1_000, 20_000, 1_000_000],
         threads: [1_000, 10_000, 100_000],
         far_page: 2_000,
@@ -54,6 +75,12 @@ impl Sizes {
         calls: 4,
         writers: 4,
         each: 2,
+        processes: &[1, 2],
+        writers_each: &[1, 2],
+        many_processes: &[3],
+        turns: 1,
+        short: Duration::from_millis(20),
+        long: Duration::from_millis(40),
         items: [3, 20, 60, 200],
         threads: [10, 30, 110],
         far_page: 2,

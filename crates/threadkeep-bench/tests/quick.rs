@@ -2,14 +2,18 @@
 
 use threadkeep_bench::plan::{Plan, Sizes};
 
+fn plan(root: &tempfile::TempDir, only: Vec<String>) -> Plan {
+    let writers_program = env!("CARGO_BIN_EXE_threadkeep-bench-writers").into();
+    Plan { only, root: root.path().to_owned(), writers_program, sizes: Sizes::QUICK }
+}
+
 #[test]
 fn every_part_runs_and_fills_its_lines() {
     let root = tempfile::tempdir().unwrap();
-    let plan = Plan { only: Vec::new(), root: root.path().to_owned(), sizes: Sizes::QUICK };
     let mut heard = 0;
-    let report = threadkeep_bench::run(&plan, &mut |_| heard += 1).unwrap();
-    assert_eq!(heard, 6);
-    for id in ["P1", "P2", "P3", "P4", "P5", "P8", "P11", "CW"] {
+    let report = threadkeep_bench::run(&plan(&root, Vec::new()), &mut |_| heard += 1).unwrap();
+    assert_eq!(heard, 8);
+    for id in ["P1", "P2", "W1", "W2", "P3", "P4", "P5", "P8", "P11", "CW"] {
         assert!(report.lines.iter().any(|line| line.id == id), "{id}");
     }
     assert!(report.lines.iter().all(|line| line.figure.is_finite()), "{report}");
@@ -19,7 +23,6 @@ fn every_part_runs_and_fills_its_lines() {
 #[test]
 fn a_part_runs_alone() {
     let root = tempfile::tempdir().unwrap();
-    let plan = Plan { only: vec!["p3".into()], root: root.path().to_owned(), sizes: Sizes::QUICK };
-    let report = threadkeep_bench::run(&plan, &mut |_| {}).unwrap();
+    let report = threadkeep_bench::run(&plan(&root, vec!["p3".into()]), &mut |_| {}).unwrap();
     assert!(report.lines.iter().all(|line| line.id == "P3"), "{report}");
 }
