@@ -47,10 +47,13 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(&str)) -> Result<Report> {
         if ids.iter().any(|id| plan.wants(id)) {
             tell(what);
             let folder = tempfile::tempdir_in(root.path())?;
-            let sync = machine::sync_time(folder.path(), plan.sizes.synced)?;
+            let state = || Ok::<_, Error>((machine::sync_time(folder.path(), plan.sizes.synced)?, machine::load()));
+            let (sync, load) = state()?;
             part(plan, folder.path(), &mut report)?;
-            let after = machine::sync_time(folder.path(), plan.sizes.synced)?;
-            report.note(format!("sync of 12 KiB before {what}: {sync} (p50 / p99), after: {after}"));
+            let (after, load_after) = state()?;
+            report.note(format!(
+                "sync of 12 KiB before {what}: {sync} (p50 / p99), after: {after}; load {load}, after: {load_after}"
+            ));
         }
     }
     Ok(report)

@@ -9,7 +9,7 @@ use crate::Result;
 use crate::measure::quantile;
 use crate::report::time;
 
-/// The processor, the system, the versions and the load, in one line.
+/// The processor, the system and the versions, in one line.
 pub fn describe() -> String {
     let line = |path: &str, key: &str| {
         let text = read_to_string(path).unwrap_or_default();
@@ -19,9 +19,14 @@ pub fn describe() -> String {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let cpu = line("/proc/cpuinfo", "model name");
     let kernel = line("/proc/sys/kernel/osrelease", "");
-    let load = line("/proc/loadavg", "");
     let sqlite = rusqlite::version();
-    format!("{cpus} CPUs ({cpu}), Linux {kernel}, SQLite {sqlite}, load {load}")
+    format!("{cpus} CPUs ({cpu}), Linux {kernel}, SQLite {sqlite}")
+}
+
+/// What else the machine did in the last minute: the processes that ran or waited for a CPU or the disk, this one included.
+pub fn load() -> String {
+    let load = read_to_string("/proc/loadavg").unwrap_or_default();
+    load.split(' ').next().unwrap_or("?").to_owned()
 }
 
 /// How long the disk takes to sync 12 KiB at the end of a file: median and 99th percentile. Virtual disks change their mind
