@@ -12,8 +12,8 @@ use crate::{Error, Result};
 
 /// Where the library says what it sets on its connections.
 const SETTINGS: &str = include_str!("../../threadkeep/src/db/pragmas.rs");
-/// The level that the library compresses at.
-const LEVEL: i32 = 3;
+/// The level that the library compresses items of this size at.
+const LEVEL: i32 = 1;
 
 /// Opens the database of a closed (or, for reading, an open) store.
 ///
