@@ -478,22 +478,37 @@ impl LiveThread {
 
     /// Stores and claims the thread if that has not happened; gives the epoch.
     async fn materialise(&self, state: &mut State, sync: Sync) -> Result<i64> {
-        if let Phase::Unborn(creation) = &state.phase {
-            let (creation, holder) = (creation.clone(), self.live.inner.holder()?);
-            let (row, taken) = (creation.clone(), Taken::default());
-            let place = self.live.inner.db.place(0).await;
-            let create = {
-                let taken = taken.clone();
-                move |tx: &mut dyn Tx| {
-                    let epoch = threads::create(tx, &row)?;
-                    let epoch = claims::take(tx, &row.id, epoch, &holder)?;
-                    taken.set(epoch);
-                    Ok(epoch)
-                }
-            };
-            let pending = self.live.inner.db.write_undoable(place, sync, create, taken.undo());
-            state.phase = Phase::Birth(creation, pending, taken);
+        if matches!(state.phase, Phase::Birth(..))
+            && let Ok(epoch) = self.await_birth(state).await
+        {
+            return Ok(epoch);
         }
+        // What an abandoned attempt failed of says nothing of this one.
+        self.give_birth(state, sync).await?;
+        self.await_birth(state).await
+    }
+
+    /// Sends the request that stores and claims the thread.
+    async fn give_birth(&self, state: &mut State, sync: Sync) -> Result<()> {
+        let Phase::Unborn(creation) = &state.phase else { return Ok(()) };
+        let (creation, holder) = (creation.clone(), self.live.inner.holder()?);
+        let (row, taken) = (creation.clone(), Taken::default());
+        let place = self.live.inner.db.place(0).await;
+        let create = {
+            let taken = taken.clone();
+            move |tx: &mut dyn Tx| {
+                let epoch = threads::create(tx, &row)?;
+                let epoch = claims::take(tx, &row.id, epoch, &holder)?;
+                taken.set(epoch);
+                Ok(epoch)
+            }
+        };
+        let pending = self.live.inner.db.write_undoable(place, sync, create, taken.undo());
+        state.phase = Phase::Birth(creation, pending, taken);
+        Ok(())
+    }
+
+    async fn await_birth(&self, state: &mut State) -> Result<i64> {
         let outcome = match &mut state.phase {
             Phase::Open(epoch) => return Ok(*epoch),
             Phase::Birth(_, pending, _) => std::future::poll_fn(|context| Pin::new(&mut *pending).poll(context)).await,
@@ -571,7 +586,11 @@ impl LiveThread {
         while state.queue.iter().map(|queued| queued.bytes).sum::<usize>() > QUEUE_BYTES {
             self.collect_one(state).await?;
         }
-        self.retry_unsaved(state).await
+        if !state.unsaved.is_empty() {
+            // What was queued behind something that failed can't be stored either, and has to be kept before what comes now.
+            self.settle(state).await?;
+        }
+        Ok(())
     }
 
     fn send(&self, place: Place, request: &Arc<Append>, sync: Sync) -> Pending<Appended> {

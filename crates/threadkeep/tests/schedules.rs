@@ -64,20 +64,32 @@ use item::{NewItem, Role};
 use thread::NewThread;
 
 #[cfg(test)]
+#[path = "schedules/claiming.rs"]
+mod claiming;
+#[cfg(test)]
 #[path = "schedules/committing.rs"]
 mod committing;
 #[cfg(test)]
 #[path = "schedules/explore.rs"]
 mod explore;
 #[cfg(test)]
+#[path = "schedules/failing.rs"]
+mod failing;
+#[cfg(test)]
+#[path = "schedules/memory.rs"]
+mod memory;
+#[cfg(test)]
 #[path = "schedules/numbers.rs"]
 mod numbers;
+#[cfg(test)]
+#[path = "schedules/queueing.rs"]
+mod queueing;
 #[cfg(test)]
 #[path = "schedules/waiting.rs"]
 mod waiting;
 
 fn main() {
     let arguments = libtest_mimic::Arguments::from_args();
-    let trials = [committing::trials(), waiting::trials()];
+    let trials = [committing::trials(), waiting::trials(), queueing::trials(), failing::trials(), claiming::trials()];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit();
 }

@@ -203,49 +203,61 @@ fn run_group(connection: &impl Connection, mut group: Requests, answers: &mut An
             answers.extend(group.into_iter().map(|request| (request, Err(error.clone()))));
             return Err(error);
         }
-        let Some(mut done) = run_in_savepoints(connection, &mut group, answers) else {
-            // The transaction ended with the culprit, which is answered and removed: the others run again.
+        let mut ran = Answers::new();
+        if let Some(culprit) = run_each(connection, &mut group, &mut ran) {
+            // The transaction ended with the culprit: the others run again, those that were refused among them, because
+            // what they saw of the others has not happened.
+            answers.push(culprit);
+            take_back(&mut ran);
+            group = ran.into_iter().map(|(request, _)| request).chain(group).collect();
             continue;
-        };
-        let outcome = connection.command(Command::Commit);
-        if outcome.is_err() {
-            if connection.in_transaction() {
-                drop(connection.command(Command::Rollback));
-            }
-            done.iter_mut().for_each(|request| request.undone());
         }
-        answers.extend(done.into_iter().map(|request| (request, outcome.clone())));
+        let outcome = connection.command(Command::Commit);
+        let Err(error) = &outcome else {
+            answers.append(&mut ran);
+            return Ok(());
+        };
+        if connection.in_transaction() {
+            drop(connection.command(Command::Rollback));
+        }
+        take_back(&mut ran);
+        answers.extend(ran.into_iter().map(|(request, _)| (request, Err(error.clone()))));
         return outcome;
     }
     Ok(())
 }
 
-/// Runs each request; `None` when one of them ended the whole transaction.
-fn run_in_savepoints(connection: &impl Connection, group: &mut Requests, answers: &mut Answers) -> Option<Requests> {
+/// Tells requests that what they did in a transaction that is gone was taken back.
+fn take_back(ran: &mut Answers) {
+    for (request, _) in ran.iter_mut().filter(|(_, outcome)| outcome.is_ok()) {
+        request.undone();
+    }
+}
+
+/// Runs each request of a group; gives the one that ended the whole transaction, if one did.
+fn run_each(
+    connection: &impl Connection,
+    group: &mut Requests,
+    ran: &mut Answers,
+) -> Option<(Box<dyn WriteRequest>, Result<()>)> {
     let alone = group.len() == 1;
-    let mut done = Requests::new();
     while let Some(mut request) = group.pop_front() {
         let outcome = match alone {
             true => run_request(connection, &mut *request),
             false => run_in_savepoint(connection, &mut *request),
         };
-        let Err(error) = outcome else {
-            done.push_back(request);
-            continue;
-        };
-        if alone && connection.in_transaction() {
-            drop(connection.command(Command::Rollback));
+        if outcome.is_err() {
+            request.undone();
+            if alone && connection.in_transaction() {
+                drop(connection.command(Command::Rollback));
+            }
+            if !connection.in_transaction() {
+                return Some((request, outcome));
+            }
         }
-        request.undone();
-        answers.push((request, Err(error)));
-        if !connection.in_transaction() {
-            done.iter_mut().for_each(|request| request.undone());
-            done.append(group);
-            *group = done;
-            return None;
-        }
+        ran.push((request, outcome));
     }
-    Some(done)
+    None
 }
 
 fn run_in_savepoint(connection: &impl Connection, request: &mut dyn WriteRequest) -> Result<()> {
@@ -259,9 +271,10 @@ fn run_in_savepoint(connection: &impl Connection, request: &mut dyn WriteRequest
         Err(_) => connection.command(Command::Undo),
     };
     if let Err(error) = undone.and_then(|()| connection.command(Command::Release)) {
-        // What it wrote can't be told apart any more: the whole transaction goes, and the others run again.
+        // What it wrote can't be told apart any more: the whole transaction goes, and the others run again. A refusal of its
+        // own goes with it: what that was refused for may not happen.
         drop(connection.command(Command::Rollback));
-        return outcome.and(Err(error));
+        return Err(error);
     }
     outcome
 }
@@ -269,5 +282,10 @@ fn run_in_savepoint(connection: &impl Connection, request: &mut dyn WriteRequest
 /// Runs a request; one that panics is refused and takes nobody with it.
 fn run_request(connection: &impl Connection, request: &mut dyn WriteRequest) -> Result<()> {
     let run = AssertUnwindSafe(|| request.run(&mut connection.tx()));
-    std::panic::catch_unwind(run).unwrap_or_else(|_| Err(Error::Backend { detail: "a request panicked".to_owned() }))
+    let refused = |detail: &str| Err(Error::Backend { detail: detail.to_owned() });
+    match std::panic::catch_unwind(run) {
+        Ok(Ok(())) if !connection.in_transaction() => refused("a request went on though its transaction had ended"),
+        Ok(outcome) => outcome,
+        Err(_) => refused("a request panicked"),
+    }
 }

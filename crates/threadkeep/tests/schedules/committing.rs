@@ -34,18 +34,24 @@ pub(crate) fn trials() -> Vec<Trial> {
 enum Then {
     Succeed,
     Refuse,
+    /// Refuses when it sees what another client stores.
+    Unless(i64),
     Panic,
     Fill,
     Break,
+    /// Passes over an error that ended the transaction.
+    Swallow,
 }
 
 impl Then {
     fn drawn() -> Self {
-        match draw(10) {
+        match draw(14) {
             0 => Self::Refuse,
             1 => Self::Panic,
             2 => Self::Fill,
             3 => Self::Break,
+            4 => Self::Swallow,
+            5 | 6 => Self::Unless(i64::from(draw(4)) * 100 + i64::from(draw(2))),
             _ => Self::Succeed,
         }
     }
@@ -118,9 +124,19 @@ fn store(tx: &mut dyn Tx, number: i64, then: Then, mark: &AtomicBool) -> Result<
     tx.execute(PUT, &[(number * 2).into()])?;
     match then {
         Then::Refuse => return Err(Error::invalid("number", "refused")),
+        Then::Unless(other) => {
+            let seen = query_all(tx, ALL, &[], |row| row.int(0))?;
+            if other != number && seen.contains(&(other * 2)) {
+                return Err(Error::AlreadyExists { what: "number", id: other.to_string() });
+            }
+        }
         Then::Panic => panic_quietly(),
         Then::Fill => drop(tx.execute(FILL, &[])?),
         Then::Break => drop(tx.execute(BREAK, &[])?),
+        Then::Swallow => {
+            drop(tx.execute(FILL, &[]));
+            return Ok(number);
+        }
         Then::Succeed => {}
     }
     tx.execute(PUT, &[(number * 2 + 1).into()])?;
@@ -142,14 +158,19 @@ async fn check_answer(db: &Db, disk: &Disk, sent: &Sent, answer: &Result<i64>) -
             Err(error) => ensure(disk.defect == Defect::Faults, || format!("a read failed: {error}"))?,
         }
     }
-    let is_culprit = sent.then != Then::Succeed;
+    let is_culprit = !matches!(sent.then, Then::Succeed | Then::Unless(_));
     match answer {
         Ok(_) => ensure(!is_culprit, || format!("{number} can't succeed: {:?}", sent.then)),
         Err(error) => {
             let own = match sent.then {
                 Then::Succeed => false,
                 Then::Refuse => matches!(error, Error::Invalid { .. }),
+                // What it was refused for is true, and was not only meant to be.
+                Then::Unless(other) => {
+                    matches!(error, Error::AlreadyExists { .. }) && disk.numbers().contains(&(other * 2))
+                }
                 Then::Panic => matches!(error, Error::Backend { detail } if detail.contains("panicked")),
+                Then::Swallow => matches!(error, Error::Backend { detail } if detail.contains("had ended")),
                 Then::Fill => matches!(error, Error::StorageFull { .. }),
                 Then::Break => matches!(error, Error::Io { .. }),
             };

@@ -179,7 +179,8 @@ impl Connection for NumberConnection {
     }
 
     fn tx(&self) -> impl Tx {
-        NumberTx { connection: Some(self), seen: self.disk.numbers() }
+        let seen = [self.disk.numbers(), self.written.borrow().clone()].concat();
+        NumberTx { connection: Some(self), seen }
     }
 }
 

@@ -1,0 +1,79 @@
+//! A live thread on an engine that fails at times: what was not stored is kept, in order, and stored later, once.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use libtest_mimic::Trial;
+use shuttle::thread;
+
+use crate::concurrency::block_on;
+use crate::error::Error;
+use crate::explore::{Verdict, draw, ensure, holds, impatiently};
+use crate::item::Durability;
+use crate::live::{AppendOptions, LiveThread};
+use crate::memory::Memory;
+use crate::queueing::{named, pair, stored};
+
+const APPENDS: usize = 6;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![holds("what_failed_is_kept_and_stored_in_order", 400, failing)]
+}
+
+fn failing() -> Verdict {
+    let memory = Memory::new(64 << 10);
+    let store = memory.store();
+    let workspace = block_on(store.workspace("/w".as_ref())).unwrap();
+    let live = workspace.create(named("t")).unwrap();
+    memory.gauge.fails.store(true, Ordering::SeqCst);
+    // Others write beside it, so that it shares its commits.
+    let beside = {
+        let store = store.clone();
+        thread::spawn(move || (0..6).for_each(|_| drop(block_on(store.sync()))))
+    };
+    let appends = {
+        let live = live.clone();
+        thread::spawn(move || block_on(append_all(&live)))
+    };
+    let attempted = appends.join().map_err(|_| "the writer panicked")??;
+    beside.join().map_err(|_| "the other writer panicked")?;
+    memory.gauge.fails.store(false, Ordering::SeqCst);
+
+    block_on(live.flush()).map_err(|error| format!("the flush after the failures: {error}"))?;
+    let found = stored(&store, "t")?;
+    let expected = attempted.iter().filter(|(label, is_sure)| *is_sure || found.contains(label));
+    let expected: Vec<&String> = expected.map(|(label, _)| label).collect();
+    ensure(found.iter().eq(expected), || format!("asked for {attempted:?}, stored {found:?}"))?;
+    ensure(block_on(live.take_unsaved()).is_empty(), || "something is kept though all is stored".to_owned())
+}
+
+/// Gives what was asked for, and whether it must be there in the end.
+async fn append_all(live: &LiveThread) -> Result<Vec<(String, bool)>, String> {
+    let mut attempted = Vec::new();
+    for number in 0..APPENDS {
+        let label = format!("{number}.");
+        let durability =
+            [Durability::Queued, Durability::Queued, Durability::Written, Durability::Synced][draw(4) as usize];
+        let append = live.append_with(pair(&label), AppendOptions { durability, ..AppendOptions::default() });
+        let answer = match draw(5) {
+            0 => impatiently(append, 1 + draw(4)).await,
+            _ => Some(append.await),
+        };
+        match answer {
+            None => attempted.push((label, false)),
+            Some(Ok(_)) => attempted.push((label, true)),
+            // The items are kept.
+            Some(Err(error @ (Error::Busy { .. } | Error::StorageFull { .. }))) => {
+                drop(error);
+                attempted.push((label, true));
+            }
+            Some(Err(error)) => return Err(format!("{label}: {error}")),
+        }
+        match draw(6) {
+            0 => drop(live.flush().await),
+            1 => drop(impatiently(live.flush(), 2).await),
+            _ => {}
+        }
+    }
+    Ok(attempted)
+}
