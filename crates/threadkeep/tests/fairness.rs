@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 
 use pollster::block_on;
 use threadkeep::{
-    AppendOptions, Appended, Durability, Error, Expect, ItemId, Kind, LiveThread, NewItem, NewThread, Result, Role, Store,
-    StoreOptions, ThreadId, TurnEnd, Uuid, Workspace,
+    AppendOptions, Appended, Durability, Error, Expect, ItemId, Kind, LiveThread, NewItem, NewThread, Result, Role,
+    Store, StoreOptions, ThreadId, TurnEnd, Uuid, Workspace,
 };
 
 const MEBIBYTE: usize = 1 << 20;
@@ -31,8 +31,7 @@ fn id(text: &str) -> ThreadId {
 }
 
 fn born(store: &Store, name: &str) -> LiveThread {
-    let live =
-        block_on(workspace(store).create_now(NewThread { id: Some(id(name)), ..NewThread::default() })).unwrap();
+    let live = block_on(workspace(store).create_now(NewThread { id: Some(id(name)), ..NewThread::default() })).unwrap();
     block_on(live.append(vec![NewItem::message(Role::User, "first")])).unwrap();
     live
 }
@@ -93,7 +92,8 @@ fn sixty_four_writers_succeed_beside_one_that_always_fails() {
                 scope.spawn(move || {
                     let live = born(store, &format!("w{writer}"));
                     for number in 0..20 {
-                        let depth = block_on(live.append(vec![NewItem::message(Role::User, "x")])).unwrap().items[0].depth;
+                        let depth =
+                            block_on(live.append(vec![NewItem::message(Role::User, "x")])).unwrap().items[0].depth;
                         assert_eq!(depth, number + 1);
                     }
                 })

@@ -91,6 +91,27 @@ fn modules_use_what_is_below_them() {
     assert_none(wrong, "modules use their own layer and those below");
 }
 
+/// What goes past `concurrency.rs` is not seen by the tests that try other orders.
+#[test]
+fn threads_and_locks_come_from_one_place() {
+    let waits_in_the_system = ["concurrency.rs", "db/gate.rs", "db/sqlite.rs"].map(|file| format!("{LIBRARY}/{file}"));
+    let others = files(LIBRARY).into_iter().filter(|file| !waits_in_the_system.contains(file));
+    let mut wrong = Vec::new();
+    for file in others.filter(|file| !file.contains("/conformance")) {
+        let code = without_comments(&text(&file).unwrap());
+        let shipped = code.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let past = shipped.lines().filter(|line| {
+            let of_std = line
+                .split("std::sync::")
+                .skip(1)
+                .any(|rest| ["Mutex", "RwLock", "Condvar", "mpsc", "atomic"].iter().any(|word| rest.contains(word)));
+            of_std || line.contains("std::thread") || line.contains("pollster")
+        });
+        wrong.extend(past.map(|line| format!("{file}: {}", line.trim())));
+    }
+    assert_none(wrong, "take these from `crate::concurrency`");
+}
+
 /// A list of statements that is not in the list of lists is prepared by no test.
 #[test]
 fn every_list_of_statements_is_known() {
