@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use pollster::block_on;
 use threadkeep::{
     AppendOptions, Durability, Error, ItemId, ItemQuery, Kind, ListQuery, NewItem, NewThread, Role, Store,
-    StoreOptions, ThreadId, TurnQuery, TurnStatus, Uuid, Workspace,
+    StoreOptions, ThreadId, ThreadStore, TurnEnd, TurnQuery, TurnStatus, Uuid, Workspace,
 };
 
 fn open(folder: &Path) -> Store {
@@ -153,6 +153,73 @@ fn a_thread_can_be_resumed_right_after_its_handle_was_dropped() {
     for _ in 0..200 {
         drop(block_on(store.resume(&thread, false)).unwrap());
     }
+}
+
+#[test]
+fn a_shutdown_that_ends_late_does_not_unregister_the_next_writer() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let thread = stored(&store, "a", 1);
+    let mut context = Context::from_waker(Waker::noop());
+    let was_between = |round: usize| {
+        let object: &dyn ThreadStore = &store;
+        block_on(object.resume_thread(&thread, false)).unwrap();
+        let mut shutdown = object.shutdown_thread(&thread);
+        while shutdown.as_mut().poll(&mut context).is_pending() {
+            // Everything that it asked for so far is done behind this.
+            block_on(store.sync()).unwrap();
+            if !block_on(store.claims()).unwrap().is_empty() {
+                continue;
+            }
+            // The claim is free, and the shutdown does not know yet.
+            let mut discard = object.discard_thread(&thread);
+            assert!(discard.as_mut().poll(&mut context).is_pending());
+            block_on(object.resume_thread(&thread, false)).unwrap();
+            block_on(shutdown).unwrap();
+            block_on(discard).unwrap();
+            let append = object.append_items(&thread, vec![say(&round.to_string())], AppendOptions::default());
+            block_on(append).unwrap();
+            return true;
+        }
+        false
+    };
+    // The answer may come before the shutdown waits for it.
+    assert!((0..100).any(was_between));
+}
+
+#[test]
+fn a_handle_whose_end_of_turn_was_abandoned_knows_whether_it_was_handed_over() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    for (name, is_asked) in [("kept", false), ("asked", true)] {
+        let live = workspace(&store).create(named(name)).unwrap();
+        block_on(live.begin_turn(say("prompt"))).unwrap();
+        if is_asked {
+            block_on(store.request_release(&id(name))).unwrap();
+        }
+        let gate = hold_gate(temp.path());
+        abandon(live.end_turn(TurnEnd::completed()));
+        drop(gate);
+        let after = block_on(live.append(vec![say("after")]));
+        match is_asked {
+            false => assert!(after.is_ok(), "{after:?}"),
+            // The thread may have another writer by now.
+            true => assert!(matches!(after, Err(Error::Closed { .. })), "{after:?}"),
+        }
+    }
+    let live = workspace(&store).create(named("shut")).unwrap();
+    block_on(live.append(vec![say("1")])).unwrap();
+    let mut shutdown = Box::pin(live.shutdown());
+    let mut context = Context::from_waker(Waker::noop());
+    // Up to the moment when the claim is given up, and its answer has not been taken, unless it came at once.
+    while block_on(store.claims()).unwrap().iter().any(|claim| claim.thread == id("shut")) {
+        if shutdown.as_mut().poll(&mut context).is_ready() {
+            break;
+        }
+        block_on(store.sync()).unwrap();
+    }
+    drop(shutdown);
+    assert!(matches!(block_on(live.append(vec![say("2")])), Err(Error::Closed { .. })));
 }
 
 #[test]

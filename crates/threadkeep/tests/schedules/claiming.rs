@@ -1,7 +1,6 @@
 //! Who may write: at most one at a time, epochs that rise, no append without its claim, no claim that is lost or left behind,
 //! whoever resumes, takes over, hands over, gives up or stops waiting.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use libtest_mimic::Trial;
@@ -28,6 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         holds("one_writer_at_a_time_with_take_overs", 300, || writers(Game { takes_over: true, fails: false })),
         holds("one_writer_at_a_time_on_an_engine_that_fails", 300, || writers(Game { takes_over: false, fails: true })),
         holds("threads_that_are_born_and_abandoned", 300, births),
+        holds("a_taking_that_was_rolled_back_gives_nothing_up", 600, rolled_back),
     ]
 }
 
@@ -51,7 +51,7 @@ fn writers(game: Game) -> Verdict {
     let first = block_on(stores[0].workspace("/w".as_ref())).unwrap().create(named("t")).unwrap();
     block_on(first.append(pair("first."))).unwrap();
     block_on(first.shutdown()).unwrap();
-    memory.gauge.fails.store(game.fails, Ordering::SeqCst);
+    memory.gauge.fail_one_in(if game.fails { 6 } else { 0 });
     let certain = Certain::default();
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {
@@ -63,7 +63,7 @@ fn writers(game: Game) -> Verdict {
     for writer in writers {
         acknowledged.extend(writer.join().map_err(|_| "a writer panicked")??);
     }
-    memory.gauge.fails.store(false, Ordering::SeqCst);
+    memory.gauge.fail_one_in(0);
     block_on(stores[0].sync()).unwrap();
     judge(&stores[0], game, &acknowledged)
 }
@@ -194,7 +194,7 @@ fn births() -> Verdict {
         block_on(store.workspace("/w".as_ref())).unwrap();
     }
     let fails = draw(2) == 0;
-    memory.gauge.fails.store(fails, Ordering::SeqCst);
+    memory.gauge.fail_one_in(if fails { 6 } else { 0 });
     let game = Game { takes_over: true, fails };
     let parents: Vec<_> = (0..WRITERS)
         .map(|parent| {
@@ -205,7 +205,7 @@ fn births() -> Verdict {
     for parent in parents {
         parent.join().map_err(|_| "a parent panicked")??;
     }
-    memory.gauge.fails.store(false, Ordering::SeqCst);
+    memory.gauge.fail_one_in(0);
     block_on(stores[0].sync()).unwrap();
     if fails || block_on(stores[0].get(&id())).is_err() {
         return Ok(());
@@ -248,4 +248,35 @@ async fn bear(store: &Store, parent: usize, game: Game) -> Verdict {
         drop(live);
     }
     Ok(())
+}
+
+/// Somebody stops waiting for a claim that was taken and rolled back, while another takes it at the same epoch.
+fn rolled_back() -> Verdict {
+    let memory = Memory::new(1 << 20);
+    let stores = [memory.store(), memory.store()];
+    let first = block_on(stores[0].workspace("/w".as_ref())).unwrap().create(named("t")).unwrap();
+    block_on(first.append(pair("first."))).unwrap();
+    block_on(first.shutdown()).unwrap();
+    memory.gauge.fail_one_in(2);
+    let impatient: Vec<_> = (0..2)
+        .map(|_| {
+            let store = stores[0].clone();
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    drop(block_on(impatiently(store.resume(&id(), false), 2 + draw(4))));
+                }
+            })
+        })
+        .collect();
+    let mut patient = None;
+    for _ in 0..12 {
+        patient = patient.or(block_on(stores[1].resume(&id(), false)).ok());
+    }
+    memory.gauge.fail_one_in(0);
+    for thread in impatient {
+        thread.join().map_err(|_| "an impatient caller panicked")?;
+    }
+    let Some(live) = patient else { return Ok(()) };
+    let outcome = block_on(live.append(pair("patient.")));
+    ensure(outcome.is_ok(), || format!("the only writer is refused: {outcome:?}"))
 }

@@ -1,7 +1,6 @@
 //! A live thread on an engine that fails at times: what was not stored is kept, in order, and stored later, once.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use libtest_mimic::Trial;
 use shuttle::thread;
@@ -25,7 +24,7 @@ fn failing() -> Verdict {
     let store = memory.store();
     let workspace = block_on(store.workspace("/w".as_ref())).unwrap();
     let live = workspace.create(named("t")).unwrap();
-    memory.gauge.fails.store(true, Ordering::SeqCst);
+    memory.gauge.fail_one_in(6);
     // Others write beside it, so that it shares its commits.
     let beside = {
         let store = store.clone();
@@ -37,7 +36,7 @@ fn failing() -> Verdict {
     };
     let attempted = appends.join().map_err(|_| "the writer panicked")??;
     beside.join().map_err(|_| "the other writer panicked")?;
-    memory.gauge.fails.store(false, Ordering::SeqCst);
+    memory.gauge.fail_one_in(0);
 
     block_on(live.flush()).map_err(|error| format!("the flush after the failures: {error}"))?;
     let found = stored(&store, "t")?;

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use rusqlite::Connection as Sqlite;
 
@@ -35,10 +35,11 @@ pub(crate) struct Memory {
     numbers: Arc<AtomicU64>,
 }
 
-/// What is on its way, and whether the engine fails at times.
+/// What is on its way, and how often the engine fails.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge {
-    pub(crate) fails: AtomicBool,
+    /// One commit in how many fails, and other calls less often; 0 for none.
+    odds: AtomicU32,
     bytes: AtomicUsize,
     most: AtomicUsize,
 }
@@ -54,8 +55,15 @@ impl Gauge {
         self.most.fetch_max(now, Ordering::SeqCst);
     }
 
-    fn may_fail(&self, chance: u32) -> Result<()> {
-        if self.fails.load(Ordering::SeqCst) && draw(chance) == 0 {
+    /// Makes one commit in this many fail; 0 for none.
+    pub(crate) fn fail_one_in(&self, odds: u32) {
+        self.odds.store(odds, Ordering::SeqCst);
+    }
+
+    /// Fails at the odds of a commit, or so many times less often.
+    fn may_fail(&self, rarer: u32) -> Result<()> {
+        let odds = self.odds.load(Ordering::SeqCst);
+        if odds > 0 && draw(odds * rarer) == 0 {
             return Err(match draw(2) {
                 0 => Error::Busy { detail: "drawn".to_owned() },
                 _ => Error::StorageFull { detail: "drawn".to_owned() },
@@ -180,7 +188,7 @@ impl Engine for MemoryEngine {
     }
 
     fn enter(&mut self, _: Sync) -> Result<&MemoryConnection> {
-        self.connection.gauge.may_fail(12)?;
+        self.connection.gauge.may_fail(2)?;
         Ok(&self.connection)
     }
 
@@ -198,8 +206,8 @@ impl Connection for MemoryConnection {
     fn command(&self, command: Command) -> Result<()> {
         let fails = match command {
             Command::Rollback | Command::Undo => Ok(()),
-            Command::Commit => self.gauge.may_fail(6),
-            Command::Begin | Command::Save | Command::Release => self.gauge.may_fail(24),
+            Command::Commit => self.gauge.may_fail(1),
+            Command::Begin | Command::Save | Command::Release => self.gauge.may_fail(4),
         };
         fails?;
         self.sqlite.command(command)
@@ -221,7 +229,7 @@ struct MemoryTx<'a> {
 
 impl Tx for MemoryTx<'_> {
     fn execute(&mut self, statement: Statement, args: &[Value<'_>]) -> Result<usize> {
-        if let Err(error) = self.connection.gauge.may_fail(48) {
+        if let Err(error) = self.connection.gauge.may_fail(8) {
             // As a full disk does: the whole transaction ends.
             self.connection.command(Command::Rollback)?;
             return Err(error);
