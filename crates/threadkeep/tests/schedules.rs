@@ -31,6 +31,7 @@ mod src {
     pub(crate) mod claim;
     pub(crate) mod claims;
     pub(crate) mod content;
+    pub(crate) mod copy;
     pub(crate) mod cursor;
     pub(crate) mod db;
     pub(crate) mod error;
@@ -55,8 +56,8 @@ mod src {
 }
 // The files of the library name each other from the root.
 use src::{
-    backup, branch, chain, claim, claims, content, cursor, db, error, host, id, item, live, log, sources, stats, store,
-    thread, thread_list, thread_store, threads, time, turn, turns, view, workspaces, writers,
+    backup, branch, chain, claim, claims, content, copy, cursor, db, error, host, id, item, live, log, sources, stats,
+    store, thread, thread_list, thread_store, threads, time, turn, turns, view, workspaces, writers,
 };
 // And these as the library shows them.
 use id::ThreadId;
