@@ -26,8 +26,11 @@ pub(crate) trait Engine: Send {
     /// The connection; opened anew after [`Engine::distrust`].
     fn connection(&mut self) -> Result<&Self::Connection>;
 
-    /// Gets the right to write at this level of syncing, until [`Engine::leave`].
-    fn enter(&mut self, sync: Sync) -> Result<&Self::Connection>;
+    /// The same, set to commit at this level of syncing.
+    fn connection_for(&mut self, sync: Sync) -> Result<&Self::Connection>;
+
+    /// Waits in line for the right to write, and has it until [`Engine::leave`].
+    fn enter(&mut self) -> Result<()>;
 
     /// Gives the right to write to the next.
     fn leave(&mut self);
@@ -129,30 +132,56 @@ impl Group {
         self.requests.push_back(request);
     }
 
+    /// Takes what waits in the queue, while there is room; gives a read that stands in the way.
+    fn fill(&mut self, queue: &mpsc::Receiver<Job>) -> Option<Job> {
+        while !self.is_full() {
+            match queue.try_recv() {
+                Ok(Job::Write(request, sync)) => self.push(request, sync),
+                Ok(read @ Job::Read(_)) => return Some(read),
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+
     fn is_full(&self) -> bool {
         self.requests.len() >= GROUP_LIMIT || self.bytes >= GROUP_BYTES
     }
 }
 
 fn serve(mut engine: impl Engine, queue: &mpsc::Receiver<Job>) {
-    while let Ok(job) = queue.recv() {
-        let mut group = Group::default();
-        let mut next = Some(job);
-        while let Some(job) = next.take() {
-            match job {
-                Job::Read(request) => {
-                    // A read sees what was asked to be written before it.
-                    commit(&mut engine, std::mem::take(&mut group));
-                    read(&mut engine, request);
-                }
-                Job::Write(request, sync) => group.push(request, sync),
-            }
-            if !group.is_full() {
-                next = queue.try_recv().ok();
+    let mut next = None;
+    while let Some(job) = next.take().or_else(|| queue.recv().ok()) {
+        match job {
+            // What was asked to be written before it is done by now, so it sees that.
+            Job::Read(request) => read(&mut engine, request),
+            Job::Write(request, sync) => {
+                let mut group = Group::default();
+                group.push(request, sync);
+                next = group.fill(queue);
+                next = serve_group(&mut engine, group, next, queue);
             }
         }
-        commit(&mut engine, group);
     }
+}
+
+/// Waits in line for the right to write, and commits what has come by then; gives a read that came behind it.
+fn serve_group(
+    engine: &mut impl Engine,
+    mut group: Group,
+    next: Option<Job>,
+    queue: &mpsc::Receiver<Job>,
+) -> Option<Job> {
+    if let Err(error) = engine.enter() {
+        for request in group.requests {
+            request.finish(Err(error.clone()));
+        }
+        return next;
+    }
+    // The wait may have been long, and the next one will be: who came meanwhile comes along.
+    let next = next.or_else(|| group.fill(queue));
+    commit(engine, group);
+    next
 }
 
 fn read(engine: &mut impl Engine, request: ReadRequest) {
@@ -169,22 +198,12 @@ fn read(engine: &mut impl Engine, request: ReadRequest) {
     }
 }
 
+/// Commits a group, gives the right to write to the next, and answers.
 fn commit(engine: &mut impl Engine, group: Group) {
-    let Some(sync) = group.sync else { return };
-    let connection = match engine.enter(sync) {
-        Ok(connection) => connection,
-        Err(error) => {
-            for request in group.requests {
-                request.finish(Err(error.clone()));
-            }
-            return;
-        }
-    };
     let mut answers = Answers::new();
-    let committed = run_group(connection, group.requests, &mut answers);
+    let committed = run_twice(engine, group, &mut answers);
     engine.leave();
-    let unsure = |outcome: &Result<()>| matches!(outcome, Err(Error::Io { .. }));
-    if unsure(&committed) || answers.iter().any(|(_, outcome)| unsure(outcome)) {
+    if is_distrusted(&committed) || answers.iter().any(|(_, outcome)| is_distrusted(outcome)) {
         engine.distrust();
     }
     // After the right to write was given up: whoever is answered may stop this process, and must not stop the others with it.
@@ -193,42 +212,95 @@ fn commit(engine: &mut impl Engine, group: Group) {
     }
 }
 
+/// Whether an outcome may come from what the connection believes of the file, and not from the file.
+fn is_distrusted(outcome: &Result<()>) -> bool {
+    matches!(outcome, Err(Error::Io { .. } | Error::Corrupt { .. }))
+}
+
+/// Runs a group; once more, on a fresh connection, when something looks damaged. SQLite calls a page damaged that it could not
+/// read, and what could not be read once may be read now.
+fn run_twice(engine: &mut impl Engine, group: Group, answers: &mut Answers) -> Result<()> {
+    let sync = group.sync.unwrap_or(Sync::Synced);
+    let mut requests = group.requests;
+    for doubts in [true, false] {
+        let connection = match engine.connection_for(sync) {
+            Ok(connection) => connection,
+            Err(error) => {
+                answers.extend(requests.into_iter().map(|request| (request, Err(error.clone()))));
+                return Err(error);
+            }
+        };
+        requests = match run_group(connection, requests, doubts, answers) {
+            Ran::Ended(outcome) => return outcome,
+            Ran::Doubted(requests) => requests,
+        };
+        engine.distrust();
+    }
+    Ok(())
+}
+
 /// Requests that are done, with their outcomes.
 type Answers = Vec<(Box<dyn WriteRequest>, Result<()>)>;
 
-/// Runs a group in one transaction; the result is that of the commit.
-fn run_group(connection: &impl Connection, mut group: Requests, answers: &mut Answers) -> Result<()> {
+/// How the run of a group ended.
+enum Ran {
+    /// All of it is answered; the result is that of the commit.
+    Ended(Result<()>),
+    /// Something looked damaged: nothing has happened, and these are to be run again.
+    Doubted(Requests),
+}
+
+/// Runs a group in one transaction.
+fn run_group(connection: &impl Connection, mut group: Requests, doubts: bool, answers: &mut Answers) -> Ran {
+    let is_doubted = |outcome: &Result<()>| doubts && matches!(outcome, Err(Error::Corrupt { .. }));
     while !group.is_empty() {
-        if let Err(error) = connection.command(Command::Begin) {
+        let begun = connection.command(Command::Begin);
+        if let Err(error) = &begun {
+            if is_doubted(&begun) {
+                return Ran::Doubted(group);
+            }
             answers.extend(group.into_iter().map(|request| (request, Err(error.clone()))));
-            return Err(error);
+            return Ran::Ended(begun);
         }
         let mut ran = Answers::new();
-        if let Some(culprit) = run_each(connection, &mut group, &mut ran) {
-            // The transaction ended with the culprit: the others run again, those that were refused among them, because
-            // what they saw of the others has not happened.
-            answers.push(culprit);
-            take_back(&mut ran);
+        let culprit = run_each(connection, &mut group, &mut ran);
+        let mut looks_damaged = ran.iter().any(|(_, outcome)| is_doubted(outcome));
+        let is_over = culprit.is_some();
+        if let Some((request, outcome)) = culprit {
+            if is_doubted(&outcome) {
+                looks_damaged = true;
+                group.push_front(request);
+            } else {
+                answers.push((request, outcome));
+            }
+        }
+        if is_over || looks_damaged {
+            // The transaction ended with the culprit, or has to: the others run again, those that were refused among them,
+            // because what they saw of the others has not happened.
+            undo(connection, &mut ran);
             group = ran.into_iter().map(|(request, _)| request).chain(group).collect();
+            if looks_damaged {
+                return Ran::Doubted(group);
+            }
             continue;
         }
         let outcome = connection.command(Command::Commit);
         let Err(error) = &outcome else {
             answers.append(&mut ran);
-            return Ok(());
+            return Ran::Ended(Ok(()));
         };
-        if connection.in_transaction() {
-            drop(connection.command(Command::Rollback));
-        }
-        take_back(&mut ran);
+        undo(connection, &mut ran);
         answers.extend(ran.into_iter().map(|(request, _)| (request, Err(error.clone()))));
-        return outcome;
+        return Ran::Ended(outcome);
     }
-    Ok(())
+    Ran::Ended(Ok(()))
 }
 
-/// Tells requests that what they did in a transaction that is gone was taken back.
-fn take_back(ran: &mut Answers) {
+/// Ends a transaction, if it has not ended by itself, and tells the requests that ran in it that what they did was taken back.
+fn undo(connection: &impl Connection, ran: &mut Answers) {
+    if connection.in_transaction() {
+        drop(connection.command(Command::Rollback));
+    }
     for (request, _) in ran.iter_mut().filter(|(_, outcome)| outcome.is_ok()) {
         request.undone();
     }

@@ -79,14 +79,19 @@ impl Engine for SqliteEngine {
         self.connection.as_ref().ok_or_else(|| Error::Backend { detail: "no connection".to_owned() })
     }
 
-    fn enter(&mut self, sync: Sync) -> Result<&Self::Connection> {
+    fn connection_for(&mut self, sync: Sync) -> Result<&Self::Connection> {
         self.set_level(sync)?;
-        self.gate.as_mut().map_or(Ok(()), Gate::enter)?;
-        if let Err(error) = self.check_identity() {
-            self.leave();
-            return Err(error);
-        }
         self.connection()
+    }
+
+    fn enter(&mut self) -> Result<()> {
+        self.connection()?;
+        self.gate.as_mut().map_or(Ok(()), Gate::enter)?;
+        let in_place = self.check_identity();
+        if in_place.is_err() {
+            self.leave();
+        }
+        in_place
     }
 
     fn leave(&mut self) {

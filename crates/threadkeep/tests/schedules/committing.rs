@@ -11,7 +11,7 @@ use crate::concurrency::block_on;
 use crate::db::{Db, Pending, Sync, Tx, query_all};
 use crate::error::{Error, Result};
 use crate::explore::{Verdict, draw, ensure, holds, is_found, panic_quietly};
-use crate::numbers::{ALL, BREAK, Defect, Disk, FILL, NumberDriver, PUT};
+use crate::numbers::{ALL, BLUR, BREAK, DAMAGE, Defect, Disk, FILL, NumberDriver, PUT};
 
 const CLIENTS: i64 = 4;
 const REQUESTS: i64 = 4;
@@ -39,13 +39,18 @@ enum Then {
     Panic,
     Fill,
     Break,
+    /// Meets what looks damaged at first.
+    Blur,
+    Damage,
     /// Passes over an error that ended the transaction.
     Swallow,
 }
 
 impl Then {
     fn drawn() -> Self {
-        match draw(14) {
+        match draw(16) {
+            14 => Self::Blur,
+            15 => Self::Damage,
             0 => Self::Refuse,
             1 => Self::Panic,
             2 => Self::Fill,
@@ -131,6 +136,8 @@ fn store(tx: &mut dyn Tx, number: i64, then: Then, mark: &AtomicBool) -> Result<
             }
         }
         Then::Panic => panic_quietly(),
+        Then::Blur => drop(tx.execute(BLUR, &[])?),
+        Then::Damage => drop(tx.execute(DAMAGE, &[])?),
         Then::Fill => drop(tx.execute(FILL, &[])?),
         Then::Break => drop(tx.execute(BREAK, &[])?),
         Then::Swallow => {
@@ -158,12 +165,13 @@ async fn check_answer(db: &Db, disk: &Disk, sent: &Sent, answer: &Result<i64>) -
             Err(error) => ensure(disk.defect == Defect::Faults, || format!("a read failed: {error}"))?,
         }
     }
-    let is_culprit = !matches!(sent.then, Then::Succeed | Then::Unless(_));
+    let is_culprit = !matches!(sent.then, Then::Succeed | Then::Blur | Then::Unless(_));
     match answer {
         Ok(_) => ensure(!is_culprit, || format!("{number} can't succeed: {:?}", sent.then)),
         Err(error) => {
             let own = match sent.then {
-                Then::Succeed => false,
+                Then::Succeed | Then::Blur => false,
+                Then::Damage => matches!(error, Error::Corrupt { .. }),
                 Then::Refuse => matches!(error, Error::Invalid { .. }),
                 // What it was refused for is true, and was not only meant to be.
                 Then::Unless(other) => {
@@ -195,7 +203,7 @@ fn judge(disk: &Disk, sent: &[Vec<Sent>]) -> Verdict {
             ensure(answer.is_none() || answer.as_ref().is_some_and(Result::is_ok) == whole, || {
                 format!("{number} was answered {answer:?}, and is stored: {whole}")
             })?;
-            let must = *then == Then::Succeed && disk.defect == Defect::Nothing;
+            let must = matches!(then, Then::Succeed | Then::Blur) && disk.defect == Defect::Nothing;
             ensure(whole || !must, || format!("{number} was asked for and not done"))?;
             places.extend(found);
         }

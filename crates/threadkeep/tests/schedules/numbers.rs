@@ -16,6 +16,10 @@ pub(crate) const PUT: Statement = Statement { name: "PUT", sql: "put" };
 pub(crate) const FILL: Statement = Statement { name: "FILL", sql: "fill" };
 /// Fails, and ends the whole transaction, as an I/O error does.
 pub(crate) const BREAK: Statement = Statement { name: "BREAK", sql: "break" };
+/// Looks damaged to a connection that was never distrusted, as a page does that could not be read once.
+pub(crate) const BLUR: Statement = Statement { name: "BLUR", sql: "blur" };
+/// Is damaged.
+pub(crate) const DAMAGE: Statement = Statement { name: "DAMAGE", sql: "damage" };
 /// Gives all numbers.
 pub(crate) const ALL: Statement = Statement { name: "ALL", sql: "all" };
 
@@ -78,20 +82,26 @@ impl Disk {
 pub(crate) struct NumberEngine {
     disk: Arc<Disk>,
     connection: Option<NumberConnection>,
+    is_fresh: bool,
 }
 
 impl Engine for NumberEngine {
     type Connection = NumberConnection;
 
     fn connection(&mut self) -> Result<&NumberConnection> {
-        let disk = Arc::clone(&self.disk);
-        Ok(self.connection.get_or_insert_with(|| NumberConnection::new(disk)))
+        let (disk, is_fresh) = (Arc::clone(&self.disk), self.is_fresh);
+        Ok(self.connection.get_or_insert_with(|| NumberConnection::new(disk, is_fresh)))
     }
 
-    fn enter(&mut self, _: Sync) -> Result<&NumberConnection> {
+    fn connection_for(&mut self, _: Sync) -> Result<&NumberConnection> {
+        assert!(self.disk.lock().entered, "a group is run without the right to write");
+        self.connection()
+    }
+
+    fn enter(&mut self) -> Result<()> {
         self.disk.may_fail()?;
         assert!(!std::mem::replace(&mut self.disk.lock().entered, true), "the right to write was taken twice");
-        self.connection()
+        Ok(())
     }
 
     fn leave(&mut self) {
@@ -102,19 +112,22 @@ impl Engine for NumberEngine {
 
     fn distrust(&mut self) {
         self.connection = None;
+        self.is_fresh = true;
     }
 }
 
 pub(crate) struct NumberConnection {
     disk: Arc<Disk>,
+    /// Whether it was opened in the place of one that was distrusted.
+    is_fresh: bool,
     open: Cell<bool>,
     written: RefCell<Vec<i64>>,
     saved: Cell<Option<usize>>,
 }
 
 impl NumberConnection {
-    fn new(disk: Arc<Disk>) -> Self {
-        Self { disk, open: Cell::new(false), written: RefCell::default(), saved: Cell::new(None) }
+    fn new(disk: Arc<Disk>, is_fresh: bool) -> Self {
+        Self { disk, is_fresh, open: Cell::new(false), written: RefCell::default(), saved: Cell::new(None) }
     }
 
     fn end(&self) {
@@ -196,6 +209,8 @@ impl Tx for NumberTx<'_> {
         assert!(connection.open.get(), "a request runs outside of a transaction");
         match (statement.name, args) {
             ("PUT", [Value::Int(number)]) => connection.written.borrow_mut().push(*number),
+            ("BLUR", _) if connection.is_fresh => {}
+            ("BLUR" | "DAMAGE", _) => return Err(Error::corrupt("a page", "drawn")),
             ("FILL", _) => {
                 connection.end();
                 return Err(full());
@@ -248,7 +263,7 @@ pub(crate) struct NumberDriver {
 
 impl NumberDriver {
     pub(crate) fn start(disk: &Arc<Disk>, with_readers: bool) -> Self {
-        let writer = Writer::start(NumberEngine { disk: Arc::clone(disk), connection: None }).unwrap();
+        let writer = Writer::start(NumberEngine { disk: Arc::clone(disk), connection: None, is_fresh: false }).unwrap();
         Self { readers: with_readers.then(|| Readers::new(Arc::clone(disk))), writer }
     }
 }
