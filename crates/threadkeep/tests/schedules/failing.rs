@@ -74,10 +74,8 @@ fn append_all(store: &Store, live: &LiveThread) -> Result<Vec<(String, bool)>, S
             Some(Err(error)) => return Err(format!("{label}: {error}")),
         }
         match draw(4) {
-            0 => {
-                if block_on(live.flush()).is_ok() && attempted.iter().any(|(_, is_sure)| *is_sure) {
-                    check(&stored(store, "t")?, &attempted)?;
-                }
+            0 if block_on(live.flush()).is_ok() && attempted.iter().any(|(_, is_sure)| *is_sure) => {
+                check(&stored(store, "t")?, &attempted)?;
             }
             1 => drop(block_on(impatiently(live.flush(), 2))),
             _ => {}
