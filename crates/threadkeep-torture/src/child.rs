@@ -86,6 +86,17 @@ impl Child {
         told.map_err(|error| format!("a child does not listen: {error}"))
     }
 
+    /// The number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Sends a signal to it and to all that it started.
+    pub(crate) fn signal(&self, signal: Signal) {
+        // It may have ended.
+        kill_process_group(Pid::from_child(&self.process), signal).ok();
+    }
+
     /// Kills it with no chance to clean up, and gives what it still had said.
     pub(crate) fn kill(mut self) -> Vec<String> {
         self.end();

@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "a program that prints what it found, and whose children speak through it")]
 
 mod aftermath;
+mod actor;
 mod checker;
 mod child;
 mod oracle;
@@ -49,9 +50,13 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Inner {
     #[command(hide = true)]
+    Act(actor::Act),
+    #[command(hide = true)]
     Check(checker::Check),
     #[command(hide = true)]
     CheckMany(checker::CheckMany),
+    #[command(hide = true)]
+    Renumber(suites::Renumber),
     #[command(hide = true)]
     Write(work::Write),
     #[command(hide = true)]
@@ -72,8 +77,10 @@ fn main() -> ExitCode {
         child::end_with_parent();
     }
     let done = match cli.inner {
+        Some(Inner::Act(act)) => actor::play(&act),
         Some(Inner::Check(check)) => checker::play(&check),
         Some(Inner::CheckMany(check)) => checker::play_many(&check),
+        Some(Inner::Renumber(renumber)) => suites::play_renumber(&renumber),
         Some(Inner::Write(write)) => work::play_writer(&write),
         Some(Inner::Read(read)) => work::play_reader(&read),
         Some(Inner::Import(import)) => work::play_importer(&import),

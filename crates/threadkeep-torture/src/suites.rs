@@ -1,6 +1,7 @@
 //! The suites, and running them.
 
 mod access;
+mod claims;
 mod clock;
 mod crowd;
 mod cuts;
@@ -19,6 +20,8 @@ use crate::Result;
 use crate::oracle;
 use crate::plan::Plan;
 use crate::report::{Outcome, Stop};
+pub(crate) use claims::{Renumber, play_renumber};
+pub(crate) use clock::{Jumping, YEAR};
 
 type Suite = fn(&Plan, &mut Outcome) -> Result<(), Stop>;
 
@@ -30,6 +33,7 @@ const SUITES: [(&str, &str, Suite); 10] = [
     ("T04", "states", states::run),
     ("T05", "syncs", syncs::run),
     ("T06", "failing", failing::run),
+    ("T10", "claims", claims::run),
     ("T11", "storm", storm::run),
     ("T12", "clock", clock::run),
     ("T13", "crowd", crowd::run),

@@ -84,13 +84,13 @@ pub(crate) struct Checkpoint {
 
 /// The id of an item says whose it is, so that one that was never issued is told.
 pub(crate) fn item_id(life: u64, lane: u64, number: u64) -> ItemId {
-    ItemId::from_uuid(Uuid::from_u64_pair((life << 8) | lane, number))
+    ItemId::from_uuid(Uuid::from_u64_pair((life << 16) | lane, number))
 }
 
 /// The life and the lane that an id names.
 pub(crate) fn origin(id: ItemId) -> (u64, u64) {
     let (high, _) = id.as_uuid().as_u64_pair();
-    (high >> 8, high & 0xff)
+    (high >> 16, high & 0xffff)
 }
 
 /// What the item holds: short and long, some of it large enough to be stored apart.

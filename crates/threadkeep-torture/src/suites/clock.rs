@@ -14,7 +14,7 @@ use crate::report::{Outcome, Stop};
 use crate::{Result, work};
 
 const DAY: i64 = 86_400_000;
-const YEAR: i64 = 365 * DAY;
+pub(crate) const YEAR: i64 = 365 * DAY;
 const THREADS: [(&str, u64); 3] = [("lane-0", 0), ("lane-1", 1), ("lane-2", 2)];
 const APPENDS: u64 = 60;
 
@@ -37,7 +37,7 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
 
 /// A machine whose clock is set by hand.
 #[derive(Debug)]
-struct Jumping {
+pub(crate) struct Jumping {
     now: AtomicI64,
 }
 
@@ -64,6 +64,11 @@ impl Host for Jumping {
 }
 
 impl Jumping {
+    /// A clock that stands at this time.
+    pub(crate) fn at(millis: i64) -> Self {
+        Self { now: AtomicI64::new(millis) }
+    }
+
     fn step(&self, number: u64, random: &mut Random) {
         let steps = [0, 1, -1, -1_000, 40_000, -DAY, DAY, 10 * YEAR, -10 * YEAR];
         let chosen = steps.get(usize::try_from(random.below(steps.len() as u64)).unwrap_or(0)).copied().unwrap_or(0);
@@ -80,7 +85,7 @@ impl Jumping {
 /// Writes under one pattern and judges; says whether ordering by time would have been wrong.
 fn pattern(plan: &Plan, folder: &Path, number: u64, random: &mut Random, tally: &mut Tally) -> Result<bool> {
     let told = |error: Error| format!("{}: {error}", error.kind());
-    let host = Arc::new(Jumping { now: AtomicI64::new(56 * YEAR) });
+    let host = Arc::new(Jumping::at(56 * YEAR));
     let open = || Store::open(StoreOptions::folder(folder).label("clock").host(Arc::<Jumping>::clone(&host)));
     let (store, rival) = (open().map_err(told)?, open().map_err(told)?);
     let mut journal = Journal::default();

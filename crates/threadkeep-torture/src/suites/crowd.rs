@@ -10,32 +10,43 @@ use crate::report::{Outcome, Stop};
 use crate::suites::{Writing, kills};
 use crate::{Result, suites::kills::hear_all};
 
-const LANES: u64 = 2;
+/// How many write, and what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Crowd {
+    /// Processes that begin at the same time.
+    pub(crate) processes: u64,
+    /// Threads that each of them writes at once.
+    pub(crate) lanes: u64,
+    /// Appends to each thread.
+    pub(crate) batches: u64,
+}
 
 /// Runs the suite.
 pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     for (processes, batches) in [(8, plan.pick(60, 500, 2_000)), (32, plan.pick(15, 250, 500))] {
-        crowd(plan, outcome, processes, batches)?;
+        crowd(plan, outcome, Crowd { processes, lanes: 2, batches })?;
     }
     let (killed, found_out) = kills::control(plan)?;
     outcome.control(format!("writers that acknowledge before they store, {killed} kills"), found_out);
     Ok(())
 }
 
-fn crowd(plan: &Plan, outcome: &mut Outcome, processes: u64, batches: u64) -> Result<()> {
+/// Has all of them write on a disk, notes how it went, and judges what is stored.
+pub(crate) fn crowd(plan: &Plan, outcome: &mut Outcome, crowd: Crowd) -> Result<()> {
+    let Crowd { processes, lanes: width, batches } = crowd;
     let folder = plan::disk_folder()?;
     let store = folder.path().join("store");
     let mut journal = Journal::default();
     let mut children = Vec::new();
     for process in 0..processes {
-        let lanes = (process * LANES..(process + 1) * LANES).map(|lane| format!("lane-{lane}={lane}"));
+        let lanes = (process * width..(process + 1) * width).map(|lane| format!("lane-{lane}={lane}"));
         let lanes = lanes.collect::<Vec<_>>().join(",");
         let writing = Writing { lanes: &lanes, life: process + 1, level: "synced", batches, lie: false };
         let mut command = writing.command(plan, &store);
         command.arg("--wait");
         children.push((process + 1, Child::start(command)?));
     }
-    (0..processes * LANES).for_each(|lane| journal.open(&format!("lane-{lane}"), lane));
+    (0..processes * width).for_each(|lane| journal.open(&format!("lane-{lane}"), lane));
     for (_, child) in &children {
         child.hear_until("R")?;
     }
@@ -63,10 +74,10 @@ fn crowd(plan: &Plan, outcome: &mut Outcome, processes: u64, batches: u64) -> Re
         hear_all(&mut journal, life, &lines);
     }
     let seconds = begun.elapsed().as_secs_f64();
-    let appends = processes * LANES * batches;
+    let appends = processes * width * batches;
     let per_second = u32::try_from(appends).map_or(0.0, f64::from) / seconds;
     let milliseconds = |micros: u32| f64::from(micros) / 1_000.0;
-    let name = format!("{processes} processes × {LANES} threads × {batches} appends");
+    let name = format!("{processes} processes × {width} threads × {batches} appends");
     outcome.figure(format!("{name}: items acked"), journal.acked);
     outcome.figure(format!("{name}: appends/s"), format!("{per_second:.0}"));
     outcome.figure(format!("{name}: unluckiest p99, ms"), format!("{:.1}", milliseconds(worst)));
