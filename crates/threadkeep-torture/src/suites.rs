@@ -26,7 +26,7 @@ pub(crate) use clock::{Jumping, YEAR};
 type Suite = fn(&Plan, &mut Outcome) -> Result<(), Stop>;
 
 /// Every suite, in the order of running.
-const SUITES: [(&str, &str, Suite); 10] = [
+const SUITES: [(&str, &str, Suite); 11] = [
     ("T01", "kills", kills::run),
     ("T02", "syscalls", syscalls::run),
     ("T03", "cuts", cuts::run),

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -193,13 +194,14 @@ impl Liveness {
         self.shared
     }
 
-    /// Makes this store's holder visible as alive until the process ends or the store is dropped.
+    /// Makes this store's holder visible as alive until the process ends or the store is dropped; again, if somebody has removed
+    /// or replaced its file.
     pub(crate) fn announce(&self, id: &str) -> Result<()> {
         let Some(folder) = &self.folder else {
             return Ok(());
         };
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        if own.is_none() {
+        if own.as_ref().is_none_or(|(path, file)| !is_at(path, file)) {
             create_own_folder(folder)?;
             let path = folder.join(id);
             let file = open_private(&path)?;
@@ -240,6 +242,13 @@ impl Liveness {
             },
         }
     }
+}
+
+/// Whether this open file is what stands at the path.
+fn is_at(path: &Path, file: &File) -> bool {
+    let there = path.symlink_metadata().map(|meta| (meta.dev(), meta.ino()));
+    let open = file.metadata().map(|meta| (meta.dev(), meta.ino()));
+    there.is_ok_and(|there| open.is_ok_and(|open| there == open))
 }
 
 impl Drop for Liveness {

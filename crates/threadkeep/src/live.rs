@@ -596,7 +596,11 @@ impl LiveThread {
     fn send(&self, place: Place, request: &Arc<Append>, sync: Sync) -> Pending<Appended> {
         let request = Arc::clone(request);
         let inner = &self.live.inner;
-        let heartbeat = inner.heartbeat_is_due(request.now).then(|| inner.holder_id().to_owned());
+        let heartbeat = inner.heartbeat_is_due(request.now).then(|| {
+            // Its lock file may have been removed; if it can't be put back, the epoch still fences.
+            drop(inner.holder());
+            inner.holder_id().to_owned()
+        });
         inner.db.write_in(place, sync, move |tx| {
             if let Some(before) = request.requires
                 && path::key_by_id(tx, before)?.is_none()

@@ -227,3 +227,29 @@ fn a_link_in_the_place_of_a_holders_file_proves_no_death() {
     held_by(&store);
     assert_eq!(holder.ask("append"), "Ok(1)");
 }
+
+/// Without its lock file nobody can see that a holder lives, and so it is replaced; but not from its next claim on.
+#[test]
+fn a_holder_whose_lock_file_was_removed_is_fenced_and_is_seen_again_from_its_next_claim_on() {
+    let temp = tempfile::tempdir().unwrap();
+    let (store, other) = (open(temp.path(), "holder"), open(temp.path(), "other"));
+    let workspace = store.workspace("/w".as_ref()).unwrap();
+    let live = workspace.create_now(NewThread::default()).unwrap();
+    for replaced in [false, true] {
+        let file = std::fs::read_dir(temp.path().join("holders")).unwrap().next().unwrap().unwrap().path();
+        std::fs::remove_file(&file).unwrap();
+        if replaced {
+            std::fs::write(&file, "").unwrap();
+        }
+        let next = workspace.create_now(NewThread::default()).unwrap();
+        assert!(matches!(other.resume(next.id(), false), Err(Error::ClaimHeld { .. })), "replaced: {replaced}");
+        assert!(matches!(other.resume(live.id(), false), Err(Error::ClaimHeld { .. })), "replaced: {replaced}");
+    }
+    for entry in std::fs::read_dir(temp.path().join("holders")).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    other.resume(live.id(), false).unwrap().append(vec![say("mine")]).unwrap();
+    let refused = live.append(vec![say("stale")]).unwrap_err();
+    assert!(matches!(refused, Error::ClaimLost { .. }), "{refused:?}");
+    assert_eq!(live.take_unsaved().len(), 1);
+}
