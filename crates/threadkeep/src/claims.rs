@@ -42,6 +42,7 @@ statements! {
           start_ticks = excluded.start_ticks, wanted_by = NULL, wanted_at = NULL";
     ASK = "UPDATE claims SET wanted_by = ?2, wanted_at = ?3 WHERE thread = ?1";
     ASKED = "SELECT wanted_by, wanted_at FROM claims WHERE thread = ?1 AND epoch = ?2 AND wanted_by IS NOT NULL";
+    HOLDER_ID = "SELECT holder FROM claims WHERE thread = ?1";
     RELEASE = "DELETE FROM claims WHERE thread = ?1 AND epoch = ?2";
     HEARTBEAT = "UPDATE claims SET heartbeat_at = ?2 WHERE holder = ?1";
 }
@@ -59,6 +60,11 @@ pub(crate) fn read(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Claim> {
         Ok(Claim { holder: read_holder(row)?, epoch: row.int(10)? })
     })?;
     claim.ok_or_else(|| Error::not_found("thread", thread))
+}
+
+/// The id of whoever claims a thread, alive or not.
+pub(crate) fn holder_id(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Option<String>> {
+    query_one(tx, HOLDER_ID, &[thread.as_str().into()], |row| Ok(row.text(0)?.to_owned()))
 }
 
 /// Takes the claim if nobody took it since it was read at `epoch`; gives the new epoch.

@@ -253,3 +253,28 @@ fn a_holder_whose_lock_file_was_removed_is_fenced_and_is_seen_again_from_its_nex
     assert!(matches!(refused, Error::ClaimLost { .. }), "{refused:?}");
     assert_eq!(live.take_unsaved().len(), 1);
 }
+
+#[test]
+fn a_thread_is_not_deleted_under_a_writer_that_claims_it_at_the_same_moment() {
+    let temp = tempfile::tempdir().unwrap();
+    let (store, other) = (open(temp.path(), "writer"), open(temp.path(), "other"));
+    let new = NewThread { id: Some(id()), ..NewThread::default() };
+    store.workspace("/w".as_ref()).unwrap().create_now(new).unwrap().shutdown().unwrap();
+    for round in 0..200 {
+        let barrier = std::sync::Barrier::new(2);
+        let (live, deleted) = std::thread::scope(|scope| {
+            let resumed = scope.spawn(|| {
+                barrier.wait();
+                store.resume(&id(), false)
+            });
+            barrier.wait();
+            let deleted = other.delete(&id());
+            (resumed.join().unwrap(), deleted)
+        });
+        match (live, deleted) {
+            (Ok(live), Err(Error::ClaimHeld { .. })) => live.shutdown().unwrap(),
+            (Err(Error::NotFound { .. }), Ok(_)) => drop(other.restore(&id()).unwrap()),
+            both => panic!("round {round}: {both:?}"),
+        }
+    }
+}

@@ -22,6 +22,9 @@ use crate::threads::{self, Scope};
 use crate::turn::Turn;
 use crate::turns::{self, TurnQuery};
 
+/// How often deleting is tried anew when another process claims the thread meanwhile.
+const DELETE_ATTEMPTS: usize = 16;
+
 impl Threads {
     /// Finds a thread by its id, an unambiguous prefix of it, its exact title, or `-` for the latest one.
     ///
@@ -95,8 +98,19 @@ impl Threads {
     /// # Errors
     /// [`Error::ClaimHeld`] while a live writer holds it.
     pub async fn delete(&self, thread: &ThreadId) -> Result<Thread> {
-        self.refuse_live(thread).await?;
-        self.shelve(thread, Shelf::Trashed).await
+        for _ in 0..DELETE_ATTEMPTS {
+            let dead = self.refuse_live(thread).await?;
+            let (scope, id, now) = (self.scope, thread.clone(), self.inner.host.now());
+            let change = move |tx: &mut dyn Tx| match claims::holder_id(tx, &id)? == dead {
+                true => threads::shelve(tx, scope, &id, Shelf::Trashed, now).map(Some),
+                // Somebody claimed it just now.
+                false => Ok(None),
+            };
+            if let Some(thread) = self.inner.db.write(Sync::Synced, change).await? {
+                return Ok(self.inner.mark_live(thread));
+            }
+        }
+        Err(Error::Busy { detail: format!("others took and gave up the claim on {thread} {DELETE_ATTEMPTS} times") })
     }
 
     /// Takes a thread out of the trash, to where it was.
@@ -116,9 +130,8 @@ impl Threads {
     /// # Errors
     /// [`Error::Conflict`] when the thread is not in the trash, [`Error::ClaimHeld`] while a live writer holds it.
     pub async fn purge(&self, thread: &ThreadId) -> Result<Purged> {
-        self.refuse_live(thread).await?;
-        let found = self.get(thread).await?;
-        let (id, now, dead) = (thread.clone(), self.inner.host.now(), found.holder.map(|holder| holder.id));
+        let dead = self.refuse_live(thread).await?;
+        let (id, now) = (thread.clone(), self.inner.host.now());
         let begin = move |tx: &mut dyn Tx| purge::begin(tx, &id, dead.as_deref(), now);
         self.inner.db.write(Sync::Synced, begin).await?;
         let mut purged = Purged::default();
@@ -451,11 +464,12 @@ impl Threads {
         Ok(self.inner.mark_live(thread))
     }
 
-    async fn refuse_live(&self, thread: &ThreadId) -> Result<()> {
+    /// Refuses to go on beside a live writer; gives the id of a dead one, if one left its claim.
+    async fn refuse_live(&self, thread: &ThreadId) -> Result<Option<String>> {
         let found = self.get(thread).await?;
         match found.holder {
             Some(holder) if found.live => Err(Error::ClaimHeld { thread: thread.clone(), holder: Box::new(holder) }),
-            _ => Ok(()),
+            dead => Ok(dead.map(|holder| holder.id)),
         }
     }
 }
