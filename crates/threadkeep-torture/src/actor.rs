@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use threadkeep::blocking::{LiveThread, Store};
 use threadkeep::{
-    Address, AppendOptions, Error, Expect, Hash, ItemId, ItemQuery, NewThread, StoreOptions, ThreadId, TurnEnd, View,
+    Address, AppendOptions, Appended, Error, Expect, Hash, ItemId, ItemQuery, NewThread, StoreOptions, ThreadId, TurnEnd, View,
 };
 
 use crate::Result;
@@ -175,8 +175,7 @@ impl Actor {
                 };
                 let options = AppendOptions { expect, ..AppendOptions::default() };
                 let appended = live.append_with(work::items(*life, *lane, *first, *size), options)?;
-                let last = appended.items.last().map(|item| format!("{} {}", item.address(), item.hash));
-                Ok(format!("{} {}", last.unwrap_or_default(), if appended.repeated { "again" } else { "new" }))
+                Ok(stored(&appended))
             }
             // The same id with other bytes.
             ("forge", [life, lane, number], _) => {
@@ -189,8 +188,7 @@ impl Actor {
             ("begin", [life, lane, number], _) => {
                 let prompt = work::items(*life, *lane, *number, 1).into_iter().next();
                 let appended = live.begin_turn(prompt.ok_or_else(|| unknown(&[verb]))?)?;
-                let last = appended.items.last().map(|item| format!("{} {} new", item.address(), item.hash));
-                Ok(last.unwrap_or_default())
+                Ok(stored(&appended))
             }
             ("end", [], []) => {
                 let ended = live.end_turn(TurnEnd::completed())?;
@@ -249,6 +247,12 @@ pub(crate) fn note(content: &[u8]) -> Option<String> {
         threadkeep::Part::Note { text } => Some(text),
         _ => None,
     })
+}
+
+/// Where the last item stands, its hash, and whether this call stored it.
+fn stored(appended: &Appended) -> String {
+    let last = appended.items.last().map(|item| format!("{} {}", item.address(), item.hash));
+    format!("{} {}", last.unwrap_or_default(), if appended.repeated { "again" } else { "new" })
 }
 
 fn address(text: &str) -> threadkeep::Result<Address> {

@@ -56,6 +56,10 @@ enum Inner {
     #[command(hide = true)]
     CheckMany(checker::CheckMany),
     #[command(hide = true)]
+    Dump(suites::Dump),
+    #[command(hide = true)]
+    Play(suites::Play),
+    #[command(hide = true)]
     Renumber(suites::Renumber),
     #[command(hide = true)]
     Write(work::Write),
@@ -80,6 +84,8 @@ fn main() -> ExitCode {
         Some(Inner::Act(act)) => actor::play(&act),
         Some(Inner::Check(check)) => checker::play(&check),
         Some(Inner::CheckMany(check)) => checker::play_many(&check),
+        Some(Inner::Dump(dump)) => suites::play_dump(&dump),
+        Some(Inner::Play(play)) => suites::play(&play),
         Some(Inner::Renumber(renumber)) => suites::play_renumber(&renumber),
         Some(Inner::Write(write)) => work::play_writer(&write),
         Some(Inner::Read(read)) => work::play_reader(&read),

@@ -6,6 +6,7 @@ mod clock;
 mod crowd;
 mod cuts;
 mod failing;
+mod history;
 mod kills;
 mod points;
 mod states;
@@ -22,17 +23,19 @@ use crate::plan::Plan;
 use crate::report::{Outcome, Stop};
 pub(crate) use claims::{Renumber, play_renumber};
 pub(crate) use clock::{Jumping, YEAR};
+pub(crate) use history::{Dump, Play, play, play_dump};
 
 type Suite = fn(&Plan, &mut Outcome) -> Result<(), Stop>;
 
 /// Every suite, in the order of running.
-const SUITES: [(&str, &str, Suite); 11] = [
+const SUITES: [(&str, &str, Suite); 12] = [
     ("T01", "kills", kills::run),
     ("T02", "syscalls", syscalls::run),
     ("T03", "cuts", cuts::run),
     ("T04", "states", states::run),
     ("T05", "syncs", syncs::run),
     ("T06", "failing", failing::run),
+    ("T09", "history", history::run),
     ("T10", "claims", claims::run),
     ("T11", "storm", storm::run),
     ("T12", "clock", clock::run),
