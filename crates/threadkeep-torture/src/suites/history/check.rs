@@ -48,8 +48,35 @@ pub(super) enum Step {
     Restore,
     /// There was no such thread outside of the trash, or (`claim`) no claim on it.
     Missing { claim: bool },
+    /// A handle that is no longer the holder's found the thread in the trash.
+    Gone { handle: usize },
     /// A process was killed.
     Kill,
+}
+
+impl Step {
+    /// Whether it never changes anything.
+    fn is_observation(&self) -> bool {
+        match self {
+            Self::Held { .. }
+            | Self::Again { .. }
+            | Self::Lost { .. }
+            | Self::Conflict { .. }
+            | Self::Read { .. }
+            | Self::Get { .. }
+            | Self::Missing { .. }
+            | Self::Gone { .. } => true,
+            Self::Acquire { .. }
+            | Self::Let { .. }
+            | Self::Write { .. }
+            | Self::Rewind { .. }
+            | Self::End { .. }
+            | Self::Ask
+            | Self::Delete
+            | Self::Restore
+            | Self::Kill => false,
+        }
+    }
 }
 
 /// One operation.
@@ -168,11 +195,13 @@ impl State {
                 !self.is_lively()
             }
             Step::Restore => {
+                // Another one may have done it meanwhile.
                 next.trashed = false;
-                self.trashed
+                true
             }
             Step::Missing { claim: false } => self.trashed,
             Step::Missing { claim: true } => self.trashed || self.holder.is_none(),
+            Step::Gone { handle } => self.trashed && self.holder.is_none_or(|(held, _)| held != handle),
             Step::Kill => {
                 next.killed |= 1 << (op.life % 64);
                 true
@@ -252,7 +281,29 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
+    /// Places what can come next. What changes nothing is placed as soon as it can be, which rules no order out.
     fn go(&mut self, state: &State, low: usize) -> bool {
+        let mut observed = Vec::new();
+        loop {
+            let is_observation = |place: &usize| {
+                let op = self.ops.get(*place).filter(|op| op.step.is_observation() && !op.maybe);
+                op.is_some_and(|op| state.after(op, self.log).is_some())
+            };
+            let more: Vec<usize> = self.candidates(low).into_iter().filter(is_observation).collect();
+            if more.is_empty() {
+                break;
+            }
+            more.iter().for_each(|place| self.place(*place, true, false));
+            observed.extend(more);
+        }
+        let found = self.branch(state, low);
+        if !found {
+            observed.into_iter().for_each(|place| self.place(place, false, false));
+        }
+        found
+    }
+
+    fn branch(&mut self, state: &State, low: usize) -> bool {
         if self.left == 0 {
             self.complete = self.complete.max(state.stored);
             if state.stored == self.log.len() {
@@ -372,7 +423,7 @@ mod tests {
         let doctors: [(&str, Doctor); 8] = [
             ("a stale read", |it| it.ops[6].step = Step::Read { head: Some(1) }),
             ("a read of what comes later", |it| it.ops[2].step = Step::Read { head: Some(2) }),
-            ("a lost append", |it| drop(it.log.pop())),
+            ("a lost append", |it| it.log.truncate(2)),
             ("an append that nobody made", |it| it.log.push(Entry { parent: Some(2), epoch: 1 })),
             ("two appends in the other order", |it| {
                 it.ops[3].step = Step::Write { handle: 0, first: 2, size: 1, expect: None };

@@ -222,7 +222,7 @@ impl Player<'_> {
     /// What a process says that does not do it.
     fn lie(&mut self, words: &[&str]) -> Option<(&'static str, String)> {
         match (self.args.lie.as_deref(), words) {
-            (Some("acks"), ["append", ..]) if self.number % 5 == 0 => Some(("ok", "- - new".to_owned())),
+            (Some("acks"), ["append", ..]) if self.number.is_multiple_of(5) => Some(("ok", "- - new".to_owned())),
             (Some("reads"), ["read", thread]) if *thread == name(0) => {
                 if self.first_read.is_none() {
                     self.first_read = self.actor.perform(words).ok().filter(|read| !read.starts_with('-'));

@@ -275,6 +275,7 @@ impl<'a> Reader<'a> {
             ("append", "conflict") => Some(Step::Conflict { handle, expected: self.expected(call)? }),
             ("forge", "already-exists") => self.range(call).map(|(item, _)| Step::Again { item }),
             ("append" | "begin" | "forge" | "rewind" | "end", "claim-lost") => Some(Step::Lost { handle }),
+            ("append" | "begin" | "forge" | "rewind" | "end", "not-found") => Some(Step::Gone { handle }),
             ("rewind", "ok" | "none") => {
                 let to = call.order.get(2).and_then(|to| self.by_address.get(to.as_str())).copied();
                 to.map(|to| Step::Rewind { handle, to })
