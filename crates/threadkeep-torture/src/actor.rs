@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use threadkeep::blocking::{LiveThread, Store};
 use threadkeep::{
-    Address, AppendOptions, Appended, Error, Expect, Hash, ItemId, ItemQuery, NewThread, StoreOptions, ThreadId, TurnEnd, View,
+    Address, AppendOptions, Appended, Error, Expect, Hash, ItemId, ItemQuery, NewThread, StoreOptions, ThreadId,
+    TurnEnd, View,
 };
 
 use crate::Result;
@@ -53,6 +54,11 @@ pub(crate) fn play(args: &Act) -> Result<()> {
             }
             all => all,
         };
+        if let ["last", order @ ..] = words {
+            // As if it were killed between the commit and its answer.
+            drop(actor.perform(order));
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).ok();
+        }
         let before = written();
         let done = actor.perform(words);
         let bytes = written().saturating_sub(before);
@@ -363,6 +369,15 @@ impl Peer {
     /// Lets it go on.
     pub(crate) fn go_on(&self) {
         self.child.signal(rustix::process::Signal::CONT);
+    }
+
+    /// Tells it to do one thing more and to die before it answers; waits until it is dead.
+    pub(crate) fn die_after(mut self, order: &str) -> Result<()> {
+        self.tell(&format!("last {order}"))?;
+        match self.child.hear()? {
+            None => Ok(()),
+            Some(line) => Err(format!("{} said `{line}` after its death", self.label)),
+        }
     }
 
     /// Kills it with no chance to clean up.

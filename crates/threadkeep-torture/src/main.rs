@@ -32,7 +32,7 @@ type Result<T, E = String> = std::result::Result<T, E>;
 struct Cli {
     #[command(subcommand)]
     inner: Option<Inner>,
-    /// The suites, by id or name, or `all`.
+    /// The suites, by id or name, `all`, or rows of the public bug reports: `b17`, or `bugs` for those with targets of their own.
     #[arg(required = true)]
     suites: Vec<String>,
     /// How much is done.
@@ -55,6 +55,8 @@ enum Inner {
     Check(checker::Check),
     #[command(hide = true)]
     CheckMany(checker::CheckMany),
+    #[command(hide = true)]
+    Drill(suites::Drill),
     #[command(hide = true)]
     Dump(suites::Dump),
     #[command(hide = true)]
@@ -84,6 +86,7 @@ fn main() -> ExitCode {
         Some(Inner::Act(act)) => actor::play(&act),
         Some(Inner::Check(check)) => checker::play(&check),
         Some(Inner::CheckMany(check)) => checker::play_many(&check),
+        Some(Inner::Drill(drill)) => suites::play_drill(&drill),
         Some(Inner::Dump(dump)) => suites::play_dump(&dump),
         Some(Inner::Play(play)) => suites::play(&play),
         Some(Inner::Renumber(renumber)) => suites::play_renumber(&renumber),

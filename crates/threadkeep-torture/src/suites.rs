@@ -1,6 +1,7 @@
 //! The suites, and running them.
 
 mod access;
+mod bugs;
 mod claims;
 mod clock;
 mod crowd;
@@ -21,14 +22,17 @@ use crate::Result;
 use crate::oracle;
 use crate::plan::Plan;
 use crate::report::{Outcome, Stop};
+pub(crate) use bugs::{Drill, play_drill};
 pub(crate) use claims::{Renumber, play_renumber};
 pub(crate) use clock::{Jumping, YEAR};
 pub(crate) use history::{Dump, Play, play, play_dump};
 
+/// What is run: its id, its name, and how.
+type Run = (&'static str, &'static str, Suite);
 type Suite = fn(&Plan, &mut Outcome) -> Result<(), Stop>;
 
 /// Every suite, in the order of running.
-const SUITES: [(&str, &str, Suite); 12] = [
+const SUITES: [Run; 12] = [
     ("T01", "kills", kills::run),
     ("T02", "syscalls", syscalls::run),
     ("T03", "cuts", cuts::run),
@@ -43,13 +47,38 @@ const SUITES: [(&str, &str, Suite); 12] = [
     ("T15", "access", access::run),
 ];
 
+/// What is to be run by these names, in the order of running, and what is to be said before.
+fn chosen(names: &[String]) -> Result<(Vec<Run>, Vec<String>)> {
+    let (mut wanted, mut said) = (Vec::new(), Vec::new());
+    for name in names {
+        let is = |id: &str, word: &str| name.eq_ignore_ascii_case(id) || name == word;
+        let row = bugs::ROWS.iter().find(|row| name.eq_ignore_ascii_case(row.id));
+        if name == "all" {
+            wanted.extend(SUITES.iter().map(|(id, ..)| *id));
+            wanted.extend(bugs::own().map(|(id, ..)| id));
+        } else if is("T22", "bugs") {
+            wanted.extend(bugs::own().map(|(id, ..)| id));
+        } else if let Some((id, ..)) = SUITES.iter().find(|(id, word, _)| is(id, word)) {
+            wanted.push(*id);
+        } else if let Some(row) = row {
+            said.push(row.words());
+            wanted.extend(row.runs());
+        } else {
+            let words: Vec<&str> = SUITES.iter().map(|(_, word, _)| *word).collect();
+            let rows: Vec<&str> = bugs::ROWS.iter().map(|row| row.id).collect();
+            let (words, rows) = (words.join(", "), rows.join(", "));
+            return Err(format!("no suite `{name}`; there are all, {words}, bugs, and the rows {rows}"));
+        }
+    }
+    let every = SUITES.into_iter().chain(bugs::own());
+    Ok((every.filter(|(id, ..)| wanted.contains(id)).collect(), said))
+}
+
 /// Runs the suites that are named; says whether the run may count as a success.
 pub(crate) fn run(plan: &Plan, names: &[String], json: bool) -> Result<bool> {
-    let all = names.iter().any(|name| name == "all");
-    let known = |name: &String| SUITES.iter().any(|(id, word, _)| name.eq_ignore_ascii_case(id) || name == word);
-    if let Some(unknown) = names.iter().find(|name| *name != "all" && !known(name)) {
-        let words: Vec<&str> = SUITES.iter().map(|(_, word, _)| *word).collect();
-        return Err(format!("no suite `{unknown}`; there are all, {}", words.join(", ")));
+    let (suites, said) = chosen(names)?;
+    if !json {
+        said.iter().for_each(|words| println!("{words}"));
     }
     let missed = oracle::unnoticed();
     if !missed.is_empty() {
@@ -57,10 +86,7 @@ pub(crate) fn run(plan: &Plan, names: &[String], json: bool) -> Result<bool> {
     }
     let mut good = true;
     let mut verdicts = [0_u32; 3];
-    for (id, word, suite) in SUITES {
-        if !all && !names.iter().any(|name| name.eq_ignore_ascii_case(id) || name == word) {
-            continue;
-        }
+    for (id, word, suite) in suites {
         let mut outcome = Outcome::new(id, word, plan.seed);
         let ended = suite(plan, &mut outcome);
         outcome.end(ended);

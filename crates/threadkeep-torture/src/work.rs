@@ -114,6 +114,12 @@ pub(crate) fn thread_id(text: &str) -> Result<ThreadId> {
     ThreadId::new(text).map_err(|error| error.to_string())
 }
 
+/// The words for an error that ends a step.
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+pub(crate) fn told(error: Error) -> String {
+    format!("{}: {error}", error.kind())
+}
+
 /// Opens a store; tries again in the same process where a fault may have passed.
 pub(crate) fn open(folder: &Path, label: &str) -> Result<Store> {
     patiently("open", || Store::open(StoreOptions::folder(folder).label(label)))

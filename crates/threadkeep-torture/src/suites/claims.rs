@@ -52,15 +52,15 @@ fn play(scene: &mut Scene<'_>, outcome: &mut Outcome) -> Result<()> {
 
 /// What must stand in threads that several processes wrote in turns.
 #[derive(Debug, Default)]
-struct Ledger {
+pub(super) struct Ledger {
     /// The items of each thread in order; `None` is the note of a take-over.
-    threads: BTreeMap<String, Vec<Option<ItemId>>>,
-    refused: BTreeSet<ItemId>,
-    acked: u64,
+    pub(super) threads: BTreeMap<String, Vec<Option<ItemId>>>,
+    pub(super) refused: BTreeSet<ItemId>,
+    pub(super) acked: u64,
 }
 
 impl Ledger {
-    fn note(&mut self, thread: &str) {
+    pub(super) fn note(&mut self, thread: &str) {
         self.threads.entry(thread.to_owned()).or_default().push(None);
     }
 
@@ -96,44 +96,44 @@ impl Ledger {
 
 /// A store, and what is known of it.
 #[derive(Debug)]
-struct Scene<'a> {
+pub(super) struct Scene<'a> {
     plan: &'a Plan,
     /// The store's; removed at the end.
     folder: TempDir,
-    random: Random,
-    ledger: Ledger,
-    tally: Tally,
+    pub(super) random: Random,
+    pub(super) ledger: Ledger,
+    pub(super) tally: Tally,
     /// The number of the next item.
     next: u64,
 }
 
 impl<'a> Scene<'a> {
-    fn new(plan: &'a Plan) -> Result<Self> {
+    pub(super) fn new(plan: &'a Plan) -> Result<Self> {
         let (folder, random) = (plan::fast_folder()?, plan.random("claims"));
         Ok(Self { plan, folder, random, ledger: Ledger::default(), tally: Tally::default(), next: 0 })
     }
 
-    fn store(&self) -> PathBuf {
+    pub(super) fn store(&self) -> PathBuf {
         self.folder.path().join("store")
     }
 
-    fn peer(&self, label: &str) -> Result<Peer> {
+    pub(super) fn peer(&self, label: &str) -> Result<Peer> {
         Peer::plain(self.plan, &self.store(), label)
     }
 
-    fn order(&mut self, thread: &str, size: u64) -> (String, Vec<ItemId>) {
+    pub(super) fn order(&mut self, thread: &str, size: u64) -> (String, Vec<ItemId>) {
         let (first, ids) = (self.next, (self.next..self.next + size).map(|number| work::item_id(1, 0, number)));
         self.next += size;
         (format!("append {thread} 1 0 {first} {size}"), ids.collect())
     }
 
-    fn acked(&mut self, thread: &str, ids: Vec<ItemId>) {
+    pub(super) fn acked(&mut self, thread: &str, ids: Vec<ItemId>) {
         self.ledger.acked += ids.len() as u64;
         self.ledger.threads.entry(thread.to_owned()).or_default().extend(ids.into_iter().map(Some));
     }
 
     /// Appends as the holder; must succeed.
-    fn append(&mut self, peer: &mut Peer, thread: &str, size: u64) -> Result<()> {
+    pub(super) fn append(&mut self, peer: &mut Peer, thread: &str, size: u64) -> Result<()> {
         let (order, ids) = self.order(thread, size);
         let answer = peer.ask(&order)?;
         match answer.is_ok() {
@@ -181,7 +181,7 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    fn judge(&mut self) {
+    pub(super) fn judge(&mut self) {
         let threads: Vec<(String, u64)> = self.ledger.threads.keys().map(|thread| (thread.clone(), 0)).collect();
         let depth = Depth { verify: true, integrity: true, ..Depth::default() };
         if let Some(findings) = checker::look(self.plan, &self.store(), &threads, depth, &mut self.tally) {
@@ -191,7 +191,7 @@ impl<'a> Scene<'a> {
 }
 
 /// Makes a thread that nobody holds, or leaves one as it is.
-fn make(peer: &mut Peer, thread: &str) -> Result<()> {
+pub(super) fn make(peer: &mut Peer, thread: &str) -> Result<()> {
     peer.must(&format!("new {thread}"))?;
     peer.must(&format!("release {thread}")).map(drop)
 }
@@ -501,7 +501,7 @@ fn controls(plan: &Plan, outcome: &mut Outcome) -> Result<()> {
 }
 
 /// Changes a store behind the library's back.
-fn tamper(store: &Path, sql: &str) -> Result<()> {
+pub(super) fn tamper(store: &Path, sql: &str) -> Result<()> {
     let connection = rusqlite::Connection::open(store.join("threadkeep.db")).map_err(|error| error.to_string())?;
     connection.busy_timeout(Duration::from_secs(10)).map_err(|error| error.to_string())?;
     connection.execute_batch(sql).map_err(|error| error.to_string())

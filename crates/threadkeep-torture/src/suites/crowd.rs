@@ -1,6 +1,7 @@
 //! T13: many processes write at once, each its own threads, and nobody is refused or left waiting for long.
 
-use std::time::Instant;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use crate::checker::{self, Depth};
 use crate::child::Child;
@@ -19,12 +20,14 @@ pub(crate) struct Crowd {
     pub(crate) lanes: u64,
     /// Appends to each thread.
     pub(crate) batches: u64,
+    /// How often somebody else keeps all of them out meanwhile, and for how long.
+    pub(crate) kept_out: (u32, Duration),
 }
 
 /// Runs the suite.
 pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     for (processes, batches) in [(8, plan.pick(60, 500, 2_000)), (32, plan.pick(15, 250, 500))] {
-        crowd(plan, outcome, Crowd { processes, lanes: 2, batches })?;
+        crowd(plan, outcome, Crowd { processes, lanes: 2, batches, kept_out: (0, Duration::ZERO) })?;
     }
     let (killed, found_out) = kills::control(plan)?;
     outcome.control(format!("writers that acknowledge before they store, {killed} kills"), found_out);
@@ -33,7 +36,7 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
 
 /// Has all of them write on a disk, notes how it went, and judges what is stored.
 pub(crate) fn crowd(plan: &Plan, outcome: &mut Outcome, crowd: Crowd) -> Result<()> {
-    let Crowd { processes, lanes: width, batches } = crowd;
+    let Crowd { processes, lanes: width, batches, kept_out } = crowd;
     let folder = plan::disk_folder()?;
     let store = folder.path().join("store");
     let mut journal = Journal::default();
@@ -54,6 +57,7 @@ pub(crate) fn crowd(plan: &Plan, outcome: &mut Outcome, crowd: Crowd) -> Result<
     for (_, child) in &mut children {
         child.go()?;
     }
+    keep_out(&store, kept_out)?;
     let (mut worst, mut longest) = (0, 0);
     for (life, child) in children {
         let (status, lines) = child.finish()?;
@@ -84,5 +88,22 @@ pub(crate) fn crowd(plan: &Plan, outcome: &mut Outcome, crowd: Crowd) -> Result<
     outcome.figure(format!("{name}: longest, ms"), format!("{:.1}", milliseconds(longest)));
     let depth = Depth { verify: true, integrity: true, ..Depth::default() };
     checker::judge(plan, &store, &mut journal, depth, &mut outcome.tally);
+    Ok(())
+}
+
+/// Holds the engine's own lock again and again, past the line in which the writers wait.
+fn keep_out(store: &Path, (times, lasting): (u32, Duration)) -> Result<()> {
+    if times == 0 {
+        return Ok(());
+    }
+    let told = |error: rusqlite::Error| error.to_string();
+    let connection = rusqlite::Connection::open(store.join("threadkeep.db")).map_err(told)?;
+    connection.busy_timeout(Duration::from_secs(30)).map_err(told)?;
+    for _ in 0..times {
+        connection.execute_batch("BEGIN IMMEDIATE").map_err(told)?;
+        std::thread::sleep(lasting);
+        connection.execute_batch("COMMIT").map_err(told)?;
+        std::thread::sleep(lasting / 8);
+    }
     Ok(())
 }

@@ -240,15 +240,8 @@ pub(super) fn anomaly(history: &History) -> Option<Anomaly> {
         deepest: (usize::MAX, None),
         complete: 0,
     };
-    let start = State {
-        stored: 0,
-        head: None,
-        epoch: history.epoch,
-        holder: None,
-        wanted: None,
-        trashed: false,
-        killed: 0,
-    };
+    let start =
+        State { stored: 0, head: None, epoch: history.epoch, holder: None, wanted: None, trashed: false, killed: 0 };
     if search.go(&start, 0) {
         return None;
     }
@@ -368,7 +361,8 @@ impl Search<'_> {
             *mark = done;
         }
         // Chosen so that two sets of operations have the same sum by an unlikely accident alone.
-        self.mark ^= (place as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        self.mark ^=
+            (place as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         match (maybe, done) {
             (true, _) => {}
             (false, true) => self.left -= 1,

@@ -7,10 +7,11 @@ use threadkeep::blocking::Store;
 use threadkeep::{Address, Hash, ItemId, ItemQuery, StoreOptions};
 
 use super::check::{Entry, History, Op, Step};
+use crate::Result;
 use crate::actor::{PAGE, link, note};
 use crate::child::say;
 use crate::oracle::{Rule, Tally};
-use crate::{Result, work};
+use crate::work::{self, told};
 
 /// Says every item of threads, on all of their branches.
 #[derive(Debug, clap::Args)]
@@ -23,14 +24,14 @@ pub(crate) struct Dump {
 
 /// Plays the process that reads.
 pub(crate) fn play_dump(args: &Dump) -> Result<()> {
-    let told = |error: threadkeep::Error| format!("{}: {error}", error.kind());
     let store = Store::open(StoreOptions::folder(&args.store).label("dump")).map_err(told)?;
     for thread in &args.threads {
         let id = work::thread_id(thread)?;
         for branch in store.tree(&id).map_err(told)?.branches {
             let end = Address { branch: branch.id, depth: branch.tip };
             let mut query = ItemQuery { at: Some(end), from: branch.base, limit: 2_000, ..ItemQuery::default() };
-            let mut parent = branch.parent.map(|parent| store.item(&id, parent)).transpose().map_err(told)?.map(|it| it.id);
+            let mut parent =
+                branch.parent.map(|parent| store.item(&id, parent)).transpose().map_err(told)?.map(|it| it.id);
             loop {
                 let page = store.items(&id, query.clone()).map_err(told)?;
                 for item in page.entries {
@@ -157,7 +158,8 @@ impl Account {
 
     /// The history of each thread. What is wrong by itself is counted: lost or altered items, words that no call is answered.
     pub(super) fn histories(&self, tally: &mut Tally) -> Vec<History> {
-        let threads: BTreeSet<&str> = self.calls.iter().filter_map(|call| call.order.get(1)).map(String::as_str).collect();
+        let threads: BTreeSet<&str> =
+            self.calls.iter().filter_map(|call| call.order.get(1)).map(String::as_str).collect();
         threads.into_iter().map(|thread| Reader::new(self, thread).read(tally)).collect()
     }
 }
@@ -217,7 +219,13 @@ impl<'a> Reader<'a> {
             }
         }
         let kills = self.account.killed.iter();
-        ops.extend(kills.map(|(life, from, to)| Op { life: *life, from: *from, to: *to, maybe: false, step: Step::Kill }));
+        ops.extend(kills.map(|(life, from, to)| Op {
+            life: *life,
+            from: *from,
+            to: *to,
+            maybe: false,
+            step: Step::Kill,
+        }));
         let place = |id: Option<ItemId>| id.and_then(|id| self.by_id.get(&id)).copied();
         let log = self.items.iter().map(|item| Entry { parent: place(item.parent), epoch: item.epoch }).collect();
         // Whoever made the thread held it once.
