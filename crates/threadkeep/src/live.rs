@@ -134,29 +134,30 @@ impl LiveThread {
         if reason.trim().is_empty() {
             return Err(Error::invalid("reason", "whoever finds the thread taken over wants to know why"));
         }
-        let (holder, writer, now) = (inner.holder()?, inner.writer().await?, inner.host.now());
+        let (holder, writer) = (inner.holder()?, inner.writer().await?);
         for _ in 0..CLAIM_ATTEMPTS {
-            let thread = id.clone();
-            let claim = inner.db.read(move |tx| claims::read(tx, &thread)).await?;
-            let from = claim.holder.map_or_else(|| "nobody".to_owned(), |from| from.to_string());
-            let text = format!("{} took this thread over from {from}: {reason}", holder.label);
-            let view = View { role: Some(Role::System), parts: vec![Part::Note { text }], ..View::default() };
-            let event = Prepared::new(NewItem::from_view(Kind::Event, &view), &*inner.host)?;
             let mut claiming = Claiming::new(&inner, &id);
-            let request = Append {
-                thread: id.clone(),
-                epoch: claim.epoch + 1,
-                writer,
-                now,
-                expect: Expect::Any,
-                turns: TurnRule::Open,
-                runs: vec![Run { after: After::Head, items: Arc::new([event]) }],
-                requires: None,
-            };
-            let (holder, taken) = (holder.clone(), claiming.taken.clone());
+            let (thread, holder, reason) = (id.clone(), holder.clone(), reason.clone());
+            let (host, taken) = (Arc::clone(&inner.host), claiming.taken.clone());
+            // All in one transaction: however many take it over at once, each of them does, one after the other.
             let take = move |tx: &mut dyn Tx| {
-                let epoch = claims::take(tx, &request.thread, claim.epoch, &holder)?;
-                if epoch.is_some() {
+                let claim = claims::read(tx, &thread)?;
+                let from = claim.holder.map_or_else(|| "nobody".to_owned(), |from| from.to_string());
+                let text = format!("{} took this thread over from {from}: {reason}", holder.label);
+                let view = View { role: Some(Role::System), parts: vec![Part::Note { text }], ..View::default() };
+                let event = Prepared::new(NewItem::from_view(Kind::Event, &view), &*host)?;
+                let epoch = claims::take(tx, &thread, claim.epoch, &holder)?;
+                if let Some(epoch) = epoch {
+                    let request = Append {
+                        thread: thread.clone(),
+                        epoch,
+                        writer,
+                        now: host.now(),
+                        expect: Expect::Any,
+                        turns: TurnRule::Open,
+                        runs: vec![Run { after: After::Head, items: Arc::new([event]) }],
+                        requires: None,
+                    };
                     append(tx, &request)?;
                 }
                 taken.set(epoch);

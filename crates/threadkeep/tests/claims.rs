@@ -278,3 +278,23 @@ fn a_thread_is_not_deleted_under_a_writer_that_claims_it_at_the_same_moment() {
         }
     }
 }
+
+/// A take-over asks nobody: that others take over at the same moment is no reason to refuse it.
+#[test]
+fn however_many_take_a_thread_over_at_once_each_of_them_does() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path(), "maker");
+    let new = NewThread { id: Some(id()), ..NewThread::default() };
+    store.workspace("/w".as_ref()).unwrap().create_now(new).unwrap().shutdown().unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let store = open(temp.path(), "taker");
+                for _ in 0..20 {
+                    store.take_over(&id(), "all at once", false).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(store.get(&id()).unwrap().items, 160, "a note for each");
+}
