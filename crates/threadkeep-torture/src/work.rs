@@ -47,6 +47,9 @@ pub(crate) struct Write {
     /// Acknowledges before it gives the batch to the store: the sabotage of the controls.
     #[arg(long)]
     lie: bool,
+    /// Goes on after an append that took long.
+    #[arg(long)]
+    patient: bool,
     /// What others can read of its files, in octal.
     #[arg(long)]
     umask: Option<String>,
@@ -213,7 +216,7 @@ impl<'a> Lane<'a> {
             self.append(first, size, batch);
             first += size;
             batch += 1;
-            if self.waits.last().is_some_and(|wait| *wait > PATIENCE) {
+            if !self.args.patient && self.waits.last().is_some_and(|wait| *wait > PATIENCE) {
                 break;
             }
         }

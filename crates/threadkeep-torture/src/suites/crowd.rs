@@ -46,7 +46,7 @@ pub(crate) fn crowd(plan: &Plan, outcome: &mut Outcome, crowd: Crowd) -> Result<
         let lanes = lanes.collect::<Vec<_>>().join(",");
         let writing = Writing { lanes: &lanes, life: process + 1, level: "synced", batches, lie: false };
         let mut command = writing.command(plan, &store);
-        command.arg("--wait");
+        command.args(["--wait", "--patient"]);
         children.push((process + 1, Child::start(command)?));
     }
     (0..processes * width).for_each(|lane| journal.open(&format!("lane-{lane}"), lane));
@@ -76,6 +76,12 @@ pub(crate) fn crowd(plan: &Plan, outcome: &mut Outcome, crowd: Crowd) -> Result<
             outcome.tally.add(Rule::Misbehaved, format!("a writer ended with {status}"));
         }
         hear_all(&mut journal, life, &lines);
+    }
+    // A batch has one, two or three items, in turns.
+    let items: u64 = (0..batches).map(|batch| batch % 3 + 1).sum();
+    if journal.acked != processes * width * items {
+        let words = format!("{} items were acknowledged, {} were to be written", journal.acked, processes * width * items);
+        outcome.tally.add(Rule::Misbehaved, words);
     }
     let seconds = begun.elapsed().as_secs_f64();
     let appends = processes * width * batches;
