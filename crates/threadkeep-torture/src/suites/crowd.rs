@@ -80,7 +80,8 @@ pub(crate) fn crowd(plan: &Plan, outcome: &mut Outcome, crowd: Crowd) -> Result<
     // A batch has one, two or three items, in turns.
     let items: u64 = (0..batches).map(|batch| batch % 3 + 1).sum();
     if journal.acked != processes * width * items {
-        let words = format!("{} items were acknowledged, {} were to be written", journal.acked, processes * width * items);
+        let words =
+            format!("{} items were acknowledged, {} were to be written", journal.acked, processes * width * items);
         outcome.tally.add(Rule::Misbehaved, words);
     }
     let seconds = begun.elapsed().as_secs_f64();
