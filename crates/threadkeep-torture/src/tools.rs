@@ -117,7 +117,7 @@ pub(crate) fn strace(
     command.arg("-e").arg(format!("trace={trace}"));
     if let Some(store) = only {
         let names = ["threadkeep.db", "threadkeep.db-wal", "threadkeep.db-shm", "threadkeep.db-journal", "open.lock"];
-        let names = names.into_iter().chain(["write.gate", "holders"]);
+        let names = names.into_iter().chain(["write.gate", "write.line", "holders"]);
         for path in names.map(|name| store.join(name)).chain([store.to_owned()]) {
             command.arg("-P").arg(path);
         }

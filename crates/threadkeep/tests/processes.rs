@@ -954,7 +954,11 @@ fn only_the_owner_can_read_a_store_whatever_the_umask_is() {
     assert_eq!(child.ask("shutdown"), "ok");
     child.finish();
     let names: Vec<_> = modes(&folder).into_keys().map(|path| path.display().to_string()).collect();
-    assert_eq!(names, ["", "holders", "open.lock", "threadkeep.db", "write.gate"], "a closed store leaves other files");
+    assert_eq!(
+        names,
+        ["", "holders", "open.lock", "threadkeep.db", "write.gate", "write.line"],
+        "a closed store leaves other files"
+    );
 }
 
 #[test]
@@ -972,7 +976,7 @@ fn a_link_in_the_place_of_one_of_the_stores_files_is_refused() {
         }
         assert!(!temp.path().join("absent.db").exists(), "something was written through the link");
     }
-    for name in ["write.gate", "open.lock"] {
+    for name in ["write.gate", "write.line", "open.lock"] {
         let folder = temp.path().join(format!("store-with-linked-{name}"));
         std::fs::create_dir(&folder).unwrap();
         std::os::unix::fs::symlink(temp.path().join("victim"), folder.join(name)).unwrap();

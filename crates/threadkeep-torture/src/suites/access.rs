@@ -18,13 +18,14 @@ use crate::{tools, work};
 const UMASKS: [&str; 3] = ["000", "022", "077"];
 const OTHERS: u32 = 0o077;
 /// What may stand in a store; a link in the place of each is planted.
-const PLACES: [&str; 7] = [
+const PLACES: [&str; 8] = [
     "threadkeep.db",
     "threadkeep.db-wal",
     "threadkeep.db-shm",
     "threadkeep.db-journal",
     "open.lock",
     "write.gate",
+    "write.line",
     "holders",
 ];
 const PARTS: [&str; 16] =

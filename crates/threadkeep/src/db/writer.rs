@@ -8,7 +8,7 @@ use crate::db::gate::Gate;
 use crate::db::group::{Command, Connection, Engine, Job, Writer};
 use crate::db::pragmas::Journal;
 use crate::db::readers::{Readers, Source};
-use crate::db::sqlite::{Location, Opened, SqliteTx, connect_again, engine_error, open_private};
+use crate::db::sqlite::{Location, Opened, SqliteTx, connect_again, engine_error};
 use crate::db::{Driver, ReadRequest, Sync, Tx, WriteRequest};
 use crate::error::{Error, Result};
 
@@ -24,10 +24,7 @@ impl SqliteDriver {
     /// Starts the writer on an opened store.
     pub(crate) fn start(location: &Location, opened: Opened) -> Result<Self> {
         let gate = match &location.folder {
-            Some(folder) if !location.read_only => {
-                let path = folder.join("write.gate");
-                Some(Gate::new(&path, open_private(&path)?, location.busy_bound))
-            }
+            Some(folder) if !location.read_only => Some(Gate::open(folder, location.busy_bound)?),
             _ => None,
         };
         let location = Arc::new(location.clone());
