@@ -3,8 +3,8 @@
 //! The program starts itself again for everything that may die: writers, readers and checkers are processes of their own.
 #![expect(clippy::print_stdout, reason = "a program that prints what it found, and whose children speak through it")]
 
-mod aftermath;
 mod actor;
+mod aftermath;
 mod checker;
 mod child;
 mod oracle;
