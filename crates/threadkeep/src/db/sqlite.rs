@@ -334,7 +334,8 @@ pub(crate) fn inspect(database: &Path) -> Result<Header> {
     let read = file.take(HEADER_BYTES as u64).read_to_end(&mut header);
     read.map_err(|error| Error::io("read", database, &error))?;
     if !header.starts_with(MAGIC) && !MAGIC.starts_with(&header) {
-        return Err(foreign("it is no SQLite database"));
+        // After a power cut a part of the first page may be missing; the engine looks for itself whether it can take it back.
+        return if is_begun(database) { Ok(Header::Empty) } else { Err(foreign("it is no SQLite database")) };
     }
     let Some(id) = header.get(68..72).and_then(|bytes| bytes.try_into().ok()).map(i32::from_be_bytes) else {
         let detail = format!("its header has {} of {HEADER_BYTES} bytes", header.len());
@@ -364,6 +365,11 @@ fn has_beside(database: &Path, suffix: &str) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| meta.len() > 0)
 }
 
+/// Whether this is a store whose creation was cut off: opening it for writing takes back what was done of it.
+fn is_begun(database: &Path) -> bool {
+    has_beside(database, "-journal") && database.with_file_name(OPEN_LOCK).exists()
+}
+
 /// Finds a file that was cut: without a log that could complete it, it must be as long as its header says.
 fn check_length(database: &Path, header: &[u8]) -> Result<()> {
     if has_beside(database, "-wal") || has_beside(database, "-journal") {
@@ -387,12 +393,7 @@ fn has_no_table(database: &Path) -> Result<bool> {
     connection.busy_timeout(pragmas::BUSY_TIMEOUT).map_err(engine_error)?;
     let count: rusqlite::Result<i64> = connection.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0));
     match count.map_err(|error| at(database, error)) {
-        // A store whose creation was cut off: opening it for writing takes back what was done of it.
-        Err(Error::ReadOnly { .. })
-            if has_beside(database, "-journal") && database.with_file_name(OPEN_LOCK).exists() =>
-        {
-            Ok(true)
-        }
+        Err(Error::ReadOnly { .. }) if is_begun(database) => Ok(true),
         count => Ok(count? == 0),
     }
 }
