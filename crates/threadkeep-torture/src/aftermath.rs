@@ -93,6 +93,9 @@ pub(crate) struct Cut<'a> {
     model: Model,
 }
 
+/// Is shown a path and what the file there holds; a folder holds nothing.
+type Visitor<'a> = dyn FnMut(&str, Option<&[u8]>) -> Result<()> + 'a;
+
 /// How much of a step is there.
 #[derive(Debug, Clone)]
 enum Kept {
@@ -291,7 +294,7 @@ impl Image {
         let mut hasher = DefaultHasher::new();
         self.visit(ROOT, "", &mut |path, bytes| {
             path.hash(&mut hasher);
-            bytes.map(Vec::as_slice).hash(&mut hasher);
+            bytes.hash(&mut hasher);
             Ok(())
         })
         .ok();
@@ -312,20 +315,14 @@ impl Image {
     }
 
     /// Visits what can be reached by name; folders have no bytes. What was never written is an empty file.
-    fn visit(
-        &self,
-        node: Node,
-        place: &str,
-        visitor: &mut dyn FnMut(&str, Option<&Vec<u8>>) -> Result<()>,
-    ) -> Result<()> {
-        let empty = Vec::new();
+    fn visit(&self, node: Node, place: &str, visitor: &mut Visitor<'_>) -> Result<()> {
         for (name, child) in self.names.get(&node).into_iter().flatten() {
             let path = if place.is_empty() { name.clone() } else { format!("{place}/{name}") };
             if self.names.contains_key(child) {
                 visitor(&path, None)?;
                 self.visit(*child, &path, visitor)?;
             } else {
-                visitor(&path, Some(self.contents.get(child).map_or(&empty, |bytes| bytes)))?;
+                visitor(&path, Some(self.contents.get(child).map_or(&[], |bytes| bytes.as_slice())))?;
             }
         }
         Ok(())

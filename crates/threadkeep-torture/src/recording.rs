@@ -201,59 +201,57 @@ impl Reader {
         let arg = |number: usize| args.get(number).copied().unwrap_or("");
         match call {
             "openat" => self.take_open(begin, (arg(0), arg(1)), arg(2), answer),
-            "pwrite64" => {
-                let at = number(arg(3))?;
-                self.take_write(begin, arg(0), arg(1), at, answer)
-            }
+            "pwrite64" => self.take_write(begin, (arg(0), arg(1)), number(arg(3))?, answer)?,
             "write" => {
                 let Some(path) = opened(arg(0)).filter(|path| self.inside(path).is_some()) else { return Ok(()) };
                 let at = self.places.get(&path).copied().unwrap_or(0);
                 self.places.insert(path, at + number(answer)?);
-                self.take_write(begin, arg(0), arg(1), at, answer)
+                self.take_write(begin, (arg(0), arg(1)), at, answer)?;
             }
             "ftruncate" => self.take_resize(begin, arg(0), number(arg(1))?),
             "fsync" | "fdatasync" => {
                 if let Some(node) = opened(arg(0)).and_then(|path| self.node(&path)) {
                     self.step(begin, Act::Sync { node, all: call == "fsync" });
                 }
-                Ok(())
             }
             "mkdir" => self.take_make(begin, &path_of("", arg(0)), true),
             "mkdirat" => self.take_make(begin, &path_of(arg(0), arg(1)), true),
             "unlink" | "rmdir" => self.take_remove(begin, &path_of("", arg(0))),
             "unlinkat" => self.take_remove(begin, &path_of(arg(0), arg(1))),
-            "rename" => self.take_move(begin, &path_of("", arg(0)), &path_of("", arg(1)), true),
-            "renameat" | "renameat2" => self.take_move(begin, &path_of(arg(0), arg(1)), &path_of(arg(2), arg(3)), true),
-            "link" => self.take_move(begin, &path_of("", arg(0)), &path_of("", arg(1)), false),
-            "linkat" => self.take_move(begin, &path_of(arg(0), arg(1)), &path_of(arg(2), arg(3)), false),
-            "statfs" => Ok(()),
+            "rename" => self.take_move(begin, &path_of("", arg(0)), &path_of("", arg(1)), true)?,
+            "renameat" | "renameat2" => {
+                self.take_move(begin, &path_of(arg(0), arg(1)), &path_of(arg(2), arg(3)), true)?;
+            }
+            "link" => self.take_move(begin, &path_of("", arg(0)), &path_of("", arg(1)), false)?,
+            "linkat" => self.take_move(begin, &path_of(arg(0), arg(1)), &path_of(arg(2), arg(3)), false)?,
+            "statfs" => {}
             // Nothing that a store does; a recording without it would be of something else.
-            _ => match args.iter().filter_map(|arg| opened(arg)).any(|path| self.inside(&path).is_some()) {
-                true => Err(format!("a call that can't be played back: {call}")),
-                false => Ok(()),
-            },
+            _ if args.iter().filter_map(|arg| opened(arg)).any(|path| self.inside(&path).is_some()) => {
+                return Err(format!("a call that can't be played back: {call}"));
+            }
+            _ => {}
         }
+        Ok(())
     }
 
-    fn take_open(&mut self, begin: usize, (dir, name): (&str, &str), flags: &str, answer: &str) -> Result<()> {
+    fn take_open(&mut self, begin: usize, (dir, name): (&str, &str), flags: &str, answer: &str) {
         let path = path_of(dir, name);
         if let Some(opened) = opened(answer) {
             self.places.insert(opened, 0);
         }
         if self.inside(&path).is_none() {
-            return Ok(());
+            return;
         }
         match self.node(&path) {
             None if flags.contains("O_CREAT") => self.take_make(begin, &path, false),
             Some(node) if flags.contains("O_TRUNC") => {
                 self.step(begin, Act::Resize { node, len: 0 });
-                Ok(())
             }
-            _ => Ok(()),
+            _ => {}
         }
     }
 
-    fn take_write(&mut self, begin: usize, file: &str, bytes: &str, at: usize, answer: &str) -> Result<()> {
+    fn take_write(&mut self, begin: usize, (file, bytes): (&str, &str), at: usize, answer: &str) -> Result<()> {
         let Some(node) = opened(file).and_then(|path| self.node(&path)) else { return Ok(()) };
         let hex = bytes.strip_prefix('"').and_then(|bytes| bytes.strip_suffix('"')).ok_or("bytes that were cut")?;
         let mut bytes = unhex(hex);
@@ -262,26 +260,23 @@ impl Reader {
         Ok(())
     }
 
-    fn take_resize(&mut self, begin: usize, file: &str, len: usize) -> Result<()> {
+    fn take_resize(&mut self, begin: usize, file: &str, len: usize) {
         if let Some(node) = opened(file).and_then(|path| self.node(&path)) {
             self.step(begin, Act::Resize { node, len });
         }
-        Ok(())
     }
 
-    fn take_make(&mut self, begin: usize, path: &str, folder: bool) -> Result<()> {
-        let Some((dir, name)) = self.parent(path) else { return Ok(()) };
+    fn take_make(&mut self, begin: usize, path: &str, folder: bool) {
+        let Some((dir, name)) = self.parent(path) else { return };
         let node = self.fresh();
         self.names.entry(dir).or_default().insert(name.clone(), node);
         self.step(begin, Act::Make { dir, name, node, folder });
-        Ok(())
     }
 
-    fn take_remove(&mut self, begin: usize, path: &str) -> Result<()> {
-        let Some((dir, name)) = self.parent(path) else { return Ok(()) };
+    fn take_remove(&mut self, begin: usize, path: &str) {
+        let Some((dir, name)) = self.parent(path) else { return };
         self.names.entry(dir).or_default().remove(&name);
         self.step(begin, Act::Remove { dir, name });
-        Ok(())
     }
 
     fn take_move(&mut self, begin: usize, from: &str, to: &str, renames: bool) -> Result<()> {
@@ -313,8 +308,8 @@ impl Reader {
 
     fn node(&self, path: &str) -> Option<Node> {
         let below = self.inside(path)?;
-        let parts = below.split('/').filter(|part| !part.is_empty());
-        parts.fold(Some(ROOT), |node, part| self.names.get(&node?)?.get(part).copied())
+        let mut parts = below.split('/').filter(|part| !part.is_empty());
+        parts.try_fold(ROOT, |node, part| self.names.get(&node)?.get(part).copied())
     }
 
     fn parent(&self, path: &str) -> Option<(Node, String)> {

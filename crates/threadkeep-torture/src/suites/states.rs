@@ -215,7 +215,7 @@ fn explore(
                 let root = judge.next_folder();
                 state.write_to(&root)?;
                 judge.judge(take, &root.join(take.place), moment, &mut found)?;
-                if disk == Disk::Honest && figures.distinct % judge.plan.pick(60, 60, 100) == 0 {
+                if disk == Disk::Honest && figures.distinct.is_multiple_of(judge.plan.pick(60, 60, 100)) {
                     std::fs::remove_dir_all(&root).map_err(|error| error.to_string())?;
                     state.write_to(&root)?;
                     judge.judge_freshly(take, &root.join(take.place), moment, &mut found)?;
