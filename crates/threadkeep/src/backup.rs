@@ -194,7 +194,12 @@ impl Target {
             sqlite::create_folder(&folder)?;
         }
         // A log that is left of another database would be taken for that of the backup.
-        match COMPANIONS.iter().map(|suffix| beside(&file, suffix)).chain([file.clone()]).find(|path| is_there(path)) {
+        match COMPANIONS
+            .iter()
+            .map(|suffix| sqlite::beside(&file, suffix))
+            .chain([file.clone()])
+            .find(|path| is_there(path))
+        {
             Some(found) => Err(exists(&found)),
             None => Ok(Self { folder, file, is_new_folder }),
         }
@@ -251,7 +256,7 @@ fn find_backup(from: &Path) -> Result<PathBuf> {
 /// The companion that holds a part of the database.
 fn half_of(file: &Path) -> Option<PathBuf> {
     let holds_something = |path: &PathBuf| std::fs::symlink_metadata(path).is_ok_and(|meta| meta.len() > 0);
-    HALVES.iter().map(|suffix| beside(file, suffix)).find(holds_something)
+    HALVES.iter().map(|suffix| sqlite::beside(file, suffix)).find(holds_something)
 }
 
 /// Brings a copied backup forward, checks its pages, and ends the claims in it; says how many there were.
@@ -397,13 +402,13 @@ fn words_for(location: &Location, holder: &str) -> String {
 fn put_in_place(database: &Path, folder: &Path, host: &dyn Host) -> Result<Option<PathBuf>> {
     let file = folder.join(DATABASE);
     let old: Vec<PathBuf> =
-        [""].iter().chain(&HALVES).map(|suffix| beside(&file, suffix)).filter(|path| is_there(path)).collect();
+        [""].iter().chain(&HALVES).map(|suffix| sqlite::beside(&file, suffix)).filter(|path| is_there(path)).collect();
     let kept = match old.is_empty() {
         true => None,
         false => Some(keep(&old, &folder.join("backups"), host)?),
     };
     for suffix in COMPANIONS {
-        remove(&beside(&file, suffix))?;
+        remove(&sqlite::beside(&file, suffix))?;
     }
     match kept {
         None => appear(database, &file)?,
@@ -497,13 +502,6 @@ impl Drop for WorkFolder {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.folder));
     }
-}
-
-/// The name of a file that belongs to a database.
-fn beside(file: &Path, suffix: &str) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 fn is_there(path: &Path) -> bool {

@@ -6,6 +6,7 @@
 pub(crate) mod copy;
 pub(crate) mod gate;
 pub(crate) mod group;
+pub(crate) mod identity;
 pub(crate) mod migrations;
 pub(crate) mod pragmas;
 pub(crate) mod readers;

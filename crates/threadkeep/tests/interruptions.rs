@@ -472,3 +472,62 @@ fn nothing_is_acknowledged_into_a_file_that_was_moved_or_replaced() {
     }
     assert!(block_on(store.verify(&id("a"))).unwrap().is_valid());
 }
+
+/// Whoever opens the store next makes another log, so nothing is acknowledged into one that has no name any more.
+#[test]
+fn nothing_is_acknowledged_into_a_log_that_was_removed() {
+    for names in [&["threadkeep.db-wal"][..], &["threadkeep.db-shm"], &["threadkeep.db-wal", "threadkeep.db-shm"]] {
+        let temp = tempfile::tempdir().unwrap();
+        let (folder, copy) = (temp.path().join("store"), temp.path().join("copy"));
+        let store = open(&folder);
+        let live = block_on(workspace(&store).create_now(named("a"))).unwrap();
+        block_on(live.append(vec![say("before")])).unwrap();
+        for name in names {
+            std::fs::remove_file(folder.join(name)).unwrap();
+        }
+        let refused = block_on(live.append(vec![say("kept")])).unwrap_err();
+        assert!(matches!(refused, Error::Io { kind: std::io::ErrorKind::NotFound, .. }), "{refused:?}");
+        assert!(refused.to_string().contains(names[0]), "{refused}");
+
+        // What was acknowledged before is in the files that have names, as a crash would leave them.
+        std::fs::create_dir(&copy).unwrap();
+        for name in ["threadkeep.db", "threadkeep.db-wal"].into_iter().filter(|name| folder.join(name).exists()) {
+            std::fs::copy(folder.join(name), copy.join(name)).unwrap();
+        }
+        assert_eq!(count(&open(&copy), &id("a")), 1, "{names:?}");
+
+        // Opened again, the store goes on.
+        let unsaved = block_on(live.take_unsaved());
+        drop((live, store));
+        let store = open(&folder);
+        let live = block_on(store.resume(&id("a"), false)).unwrap();
+        block_on(live.append(unsaved)).unwrap();
+        assert_eq!(count(&store, &id("a")), 2);
+        assert!(block_on(store.verify(&id("a"))).unwrap().is_valid());
+    }
+}
+
+/// The system drops the locks of a process when it closes any descriptor of the file, and without them another process would
+/// remove the log when it ends.
+#[test]
+fn a_second_handle_does_not_take_the_locks_of_the_first() {
+    let temp = tempfile::tempdir().unwrap();
+    let first = open(temp.path());
+    let live = block_on(workspace(&first).create_now(named("a"))).unwrap();
+    block_on(live.append(vec![say("before")])).unwrap();
+    let locks = || {
+        let number =
+            std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(temp.path().join("threadkeep.db")).unwrap());
+        let all = std::fs::read_to_string("/proc/locks").unwrap();
+        all.lines().filter(|line| line.contains("POSIX") && line.contains(&format!(":{number} "))).count()
+    };
+    let before = locks();
+    assert!(before > 0, "SQLite holds a lock for as long as it has a log");
+    let second = open(temp.path());
+    assert_eq!(locks(), before);
+    let reading = block_on(Store::open(StoreOptions::folder(temp.path()).read_only())).unwrap();
+    assert_eq!(locks(), before);
+    drop((second, reading));
+    assert_eq!(locks(), before);
+    block_on(live.append(vec![say("after")])).unwrap();
+}

@@ -11,6 +11,7 @@ use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::db::copy;
+use crate::db::identity::{self, OpenHere};
 use crate::db::migrations::{self, Migration, State};
 use crate::db::pragmas::{self, APPLICATION_ID, Journal};
 use crate::db::{Columns, Row, Statement, Tx, Value};
@@ -49,6 +50,8 @@ pub(crate) struct Opened {
     pub(crate) connection: Connection,
     pub(crate) journal: Journal,
     pub(crate) notices: Vec<String>,
+    /// `None` in memory.
+    pub(crate) here: Option<OpenHere>,
 }
 
 /// Opens the store, creating or migrating it under a lock where that is needed.
@@ -68,9 +71,10 @@ fn open_to_write(location: &Location, folder: &Path) -> Result<Opened> {
     let database = folder.join(DATABASE);
     if inspect_settled(folder, &database, location.busy_bound)? == Header::Ours {
         let _kept = keep_in_place(folder, location.busy_bound)?;
+        let here = OpenHere::register(&database)?;
         let connection = connect(&database)?;
         if migrations::state(&connection, location.migrations)? == State::Current {
-            return finish(location, connection, &database);
+            return finish(location, connection, here);
         }
     }
     let lock = lock_opening(folder, location.busy_bound)?;
@@ -150,7 +154,7 @@ fn open_memory(location: &Location) -> Result<Opened> {
     let mut connection = Connection::open_in_memory().map_err(engine_error)?;
     pragmas::configure(&connection)?;
     migrations::apply(&mut connection, location.migrations, location.now)?;
-    Ok(Opened { connection, journal: Journal::Memory, notices: Vec::new() })
+    Ok(Opened { connection, journal: Journal::Memory, notices: Vec::new(), here: None })
 }
 
 fn open_read_only(location: &Location, folder: &Path) -> Result<Opened> {
@@ -159,11 +163,13 @@ fn open_read_only(location: &Location, folder: &Path) -> Result<Opened> {
         return Err(Error::not_found("store", folder.display()));
     }
     let _kept = keep_in_place(folder, location.busy_bound)?;
+    let here = OpenHere::register(&database)?;
     let connection = connect_again(location, true)?;
     match migrations::state(&connection, location.migrations)? {
         State::Current => {
             let shared = shared_file_system(folder).map(|name| format!("{} is on {name}", database.display()));
-            Ok(Opened { connection, journal: Journal::Rollback, notices: shared.into_iter().collect() })
+            let notices = shared.into_iter().collect();
+            Ok(Opened { connection, journal: Journal::Rollback, notices, here: Some(here) })
         }
         State::Empty | State::Behind => {
             let detail = "it has an older schema; open it once for writing to bring it forward";
@@ -207,7 +213,8 @@ fn create_or_migrate(location: &Location, database: &Path) -> Result<Opened> {
         Header::Ours => false,
         Header::Empty => true,
     };
-    create_file(database)?;
+    identity::unless_open_here(database, || create_file(database)).transpose()?;
+    let here = OpenHere::register(database)?;
     let mut connection = connect(database)?;
     if fresh {
         // Whoever made the folders may have been killed before it could sync them.
@@ -223,7 +230,7 @@ fn create_or_migrate(location: &Location, database: &Path) -> Result<Opened> {
             migrations::apply(&mut connection, location.migrations, location.now)?;
         }
     }
-    finish(location, connection, database)
+    finish(location, connection, here)
 }
 
 /// Copies the store before its schema changes, beside it and complete.
@@ -246,8 +253,9 @@ fn back_up(connection: &Connection, location: &Location) -> Result<()> {
     kept.inspect_err(|_| drop(std::fs::remove_file(&partial)))
 }
 
-fn finish(location: &Location, connection: Connection, database: &Path) -> Result<Opened> {
+fn finish(location: &Location, connection: Connection, here: OpenHere) -> Result<Opened> {
     let mut notices = Vec::new();
+    let database = &location.database().unwrap_or_default();
     let wanted = match location.folder.as_deref().and_then(shared_file_system) {
         None => Journal::Wal,
         Some(name) => {
@@ -270,7 +278,7 @@ fn finish(location: &Location, connection: Connection, database: &Path) -> Resul
     if journal != wanted {
         notices.push(format!("{} can't use a write-ahead log here: a rollback journal is used", database.display()));
     }
-    Ok(Opened { connection, journal, notices })
+    Ok(Opened { connection, journal, notices, here: Some(here) })
 }
 
 /// Names the file system when several machines may see it: there a shared-memory index is not coherent.
@@ -319,7 +327,13 @@ fn inspect_settled(folder: &Path, database: &Path, bound: Duration) -> Result<He
 }
 
 /// Reads the first bytes of the file, and nothing else of a file that is not ours.
+///
+/// One that this process has open was inspected then, and is not opened again.
 pub(crate) fn inspect(database: &Path) -> Result<Header> {
+    identity::unless_open_here(database, || inspect_file(database)).unwrap_or(Ok(Header::Ours))
+}
+
+fn inspect_file(database: &Path) -> Result<Header> {
     let foreign =
         |detail: &str| Error::ForeignStore { path: database.display().to_string(), detail: detail.to_owned() };
     match std::fs::symlink_metadata(database) {
@@ -360,9 +374,14 @@ fn empty(database: &Path) -> Result<Header> {
 
 /// Whether the file's log or journal holds anything.
 fn has_beside(database: &Path, suffix: &str) -> bool {
-    let mut path = database.as_os_str().to_owned();
-    path.push(suffix);
-    std::fs::metadata(path).is_ok_and(|meta| meta.len() > 0)
+    std::fs::metadata(beside(database, suffix)).is_ok_and(|meta| meta.len() > 0)
+}
+
+/// The name of a file that belongs to a database.
+pub(crate) fn beside(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }
 
 /// Whether this is a store whose creation was cut off: opening it for writing takes back what was done of it.

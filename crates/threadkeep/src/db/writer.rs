@@ -1,14 +1,14 @@
 //! The SQLite driver: one connection that writes behind the gate, and a few that read.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::db::gate::Gate;
 use crate::db::group::{Command, Connection, Engine, Job, Writer};
+use crate::db::identity::{self, Identity, OpenHere};
 use crate::db::pragmas::Journal;
 use crate::db::readers::{Readers, Source};
-use crate::db::sqlite::{Location, Opened, SqliteTx, connect_again, engine_error};
+use crate::db::sqlite::{Location, Opened, SqliteTx, beside, connect_again, engine_error, lock_opening};
 use crate::db::{Driver, ReadRequest, Sync, Tx, WriteRequest};
 use crate::error::{Error, Result};
 
@@ -28,14 +28,18 @@ impl SqliteDriver {
             _ => None,
         };
         let location = Arc::new(location.clone());
-        let writer = Writer::start(SqliteEngine {
+        let mut engine = SqliteEngine {
             connection: Some(opened.connection),
             journal: opened.journal,
             level: Sync::Synced,
             gate,
-            identity: location.database().map(|path| identity(&path)).transpose()?,
+            database: location.database().map(|path| identity::of(&path)).transpose()?,
+            companions: [None; 2],
             location: Arc::clone(&location),
-        })?;
+            _here: opened.here,
+        };
+        engine.note_companions();
+        let writer = Writer::start(engine)?;
         let in_memory = location.folder.is_none();
         Ok(Self { readers: (!in_memory).then(|| Readers::new(location)), writer })
     }
@@ -61,9 +65,16 @@ struct SqliteEngine {
     level: Sync,
     gate: Option<Gate>,
     location: Arc<Location>,
-    /// The device and the number of the file that was opened; `None` in memory.
-    identity: Option<(u64, u64)>,
+    /// The file that was opened; `None` in memory.
+    database: Option<Identity>,
+    /// The log and its index as this connection has them open, as soon as that is known.
+    companions: [Option<Identity>; 2],
+    /// After the connection, so that it lives longer.
+    _here: Option<OpenHere>,
 }
+
+/// The log, and the index that processes share of it.
+const COMPANIONS: [&str; 2] = ["-wal", "-shm"];
 
 impl Engine for SqliteEngine {
     type Connection = rusqlite::Connection;
@@ -86,19 +97,19 @@ impl Engine for SqliteEngine {
         self.gate.as_mut().map_or(Ok(()), Gate::enter)?;
         let in_place = self.check_identity();
         if in_place.is_err() {
-            self.leave();
+            self.leave_gate();
         }
         in_place
     }
 
     fn leave(&mut self) {
-        if let Some(gate) = &self.gate {
-            gate.leave();
-        }
+        self.note_companions();
+        self.leave_gate();
     }
 
     fn distrust(&mut self) {
         self.connection = None;
+        self.companions = [None; 2];
     }
 }
 
@@ -117,27 +128,73 @@ impl SqliteEngine {
         Ok(())
     }
 
-    /// Refuses to write when the name leads to another file by now: what is written to one that was removed is lost with it.
+    /// Refuses to write when a name leads to another file by now: what is written to one that was removed is lost with it, and
+    /// whoever opens the store next writes to another log or counts on another index.
     fn check_identity(&self) -> Result<()> {
-        let (Some(path), Some(opened)) = (self.location.database(), self.identity) else { return Ok(()) };
-        if identity(&path).is_ok_and(|found| found == opened) {
-            return Ok(());
+        let (Some(path), Some(opened)) = (self.location.database(), self.database) else { return Ok(()) };
+        if !identity::of(&path).is_ok_and(|found| found == opened) {
+            return Err(gone(
+                &path,
+                "the database was moved, replaced or removed since it was opened; put it back, or open the store again",
+            ));
         }
-        let detail =
-            "the database was moved, replaced or removed since it was opened; put it back, or open the store again";
-        Err(Error::Io {
-            operation: "write to",
-            path: path.display().to_string(),
-            kind: std::io::ErrorKind::NotFound,
-            detail: detail.to_owned(),
-        })
+        for (suffix, opened) in COMPANIONS.iter().zip(self.companions) {
+            let path = beside(&path, suffix);
+            let Some(opened) = opened else { continue };
+            match identity::of(&path) {
+                Ok(found) if found == opened => continue,
+                Ok(_) => {}
+                Err(_) => self.save_log(&path),
+            }
+            return Err(gone(
+                &path,
+                "it was moved, replaced or removed since the store was opened; put it back, or close all handles and \
+                 programs that have the store open, and open it again",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Brings what the log holds into the database. A log without a name dies with this process, and with it what it holds.
+    fn save_log(&self, removed: &Path) {
+        let (Some(connection), Some(folder)) = (&self.connection, &self.location.folder) else { return };
+        // Whoever opens the store makes a new file of that name first, and can't while this lock is held.
+        let Ok(_lock) = lock_opening(folder, self.location.busy_bound) else { return };
+        if removed.symlink_metadata().is_ok() {
+            return;
+        }
+        let saved = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(0));
+        if let Err(error) = saved {
+            tracing::warn!(path = %removed.display(), %error, "what is in a removed log could not be saved");
+        }
+    }
+
+    /// Notes which log and index the connection has open. Nobody removes them while it has, and it has since its first
+    /// transaction.
+    fn note_companions(&mut self) {
+        if self.journal != Journal::Wal {
+            return;
+        }
+        let Some(path) = self.location.database() else { return };
+        for (suffix, known) in COMPANIONS.iter().zip(&mut self.companions) {
+            *known = known.or_else(|| identity::of(&beside(&path, suffix)).ok());
+        }
+    }
+
+    fn leave_gate(&self) {
+        if let Some(gate) = &self.gate {
+            gate.leave();
+        }
     }
 }
 
-/// What tells a file from every other one, whatever its name.
-fn identity(path: &Path) -> Result<(u64, u64)> {
-    let meta = std::fs::symlink_metadata(path).map_err(|error| Error::io("look at", path, &error))?;
-    Ok((meta.dev(), meta.ino()))
+fn gone(path: &Path, detail: &str) -> Error {
+    Error::Io {
+        operation: "write to",
+        path: path.display().to_string(),
+        kind: std::io::ErrorKind::NotFound,
+        detail: detail.to_owned(),
+    }
 }
 
 impl Connection for rusqlite::Connection {
