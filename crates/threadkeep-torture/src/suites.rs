@@ -9,6 +9,7 @@ mod cuts;
 mod failing;
 mod history;
 mod kills;
+mod moves;
 mod points;
 mod states;
 mod storm;
@@ -32,7 +33,7 @@ type Run = (&'static str, &'static str, Suite);
 type Suite = fn(&Plan, &mut Outcome) -> Result<(), Stop>;
 
 /// Every suite, in the order of running.
-const SUITES: [Run; 12] = [
+const SUITES: &[Run] = &[
     ("T01", "kills", kills::run),
     ("T02", "syscalls", syscalls::run),
     ("T03", "cuts", cuts::run),
@@ -44,6 +45,7 @@ const SUITES: [Run; 12] = [
     ("T11", "storm", storm::run),
     ("T12", "clock", clock::run),
     ("T13", "crowd", crowd::run),
+    ("T14", "moves", moves::run),
     ("T15", "access", access::run),
 ];
 
@@ -70,7 +72,7 @@ fn chosen(names: &[String]) -> Result<(Vec<Run>, Vec<String>)> {
             return Err(format!("no suite `{name}`; there are all, {words}, bugs, and the rows {rows}"));
         }
     }
-    let every = SUITES.into_iter().chain(bugs::own());
+    let every = SUITES.iter().copied().chain(bugs::own());
     Ok((every.filter(|(id, ..)| wanted.contains(id)).collect(), said))
 }
 

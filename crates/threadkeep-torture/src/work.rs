@@ -50,6 +50,9 @@ pub(crate) struct Write {
     /// Goes on after an append that took long.
     #[arg(long)]
     patient: bool,
+    /// Has the store open twice, in the one process.
+    #[arg(long)]
+    again: bool,
     /// What others can read of its files, in octal.
     #[arg(long)]
     umask: Option<String>,
@@ -178,6 +181,7 @@ pub(crate) fn play_writer(args: &Write) -> Result<()> {
         let id = thread_id(thread)?;
         lives.push((patiently("claim", || claim(&store, &id))?, lane));
     }
+    let again = if args.again { Some(open(&args.store, "again")?) } else { None };
     say("R");
     if args.wait {
         wait_for_a_word();
@@ -189,7 +193,7 @@ pub(crate) fn play_writer(args: &Write) -> Result<()> {
     });
     outcome?;
     drop(lives);
-    drop(store);
+    drop((store, again));
     say("Z");
     Ok(())
 }
