@@ -15,6 +15,7 @@ mod states;
 mod storm;
 mod syncs;
 mod syscalls;
+mod zoo;
 
 use std::path::Path;
 use std::process::Command;
@@ -45,6 +46,7 @@ const SUITES: &[Run] = &[
     ("T11", "storm", storm::run),
     ("T12", "clock", clock::run),
     ("T13", "crowd", crowd::run),
+    ("T13", "zoo", zoo::run),
     ("T14", "moves", moves::run),
     ("T15", "access", access::run),
 ];

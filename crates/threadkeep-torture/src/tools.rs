@@ -29,14 +29,33 @@ fn as_root(words: &[&str]) -> Result<String> {
     }
 }
 
+/// Sees to it that a program is there; installs its package where that needs no password.
+pub(crate) fn need_program(program: &str, package: &str) -> Result<()> {
+    let there = |word: &str| run("sh", &["-c", &format!("command -v {word}")]).map(drop);
+    there(program).or_else(|_| {
+        as_root(&["apt-get", "update"])?;
+        as_root(&["apt-get", "install", "-y", "--no-install-recommends", package])?;
+        there(program)
+    })
+}
+
+/// Unmounts what is mounted at a place; whoever was killed may still be letting its files go.
+pub(crate) fn unmount(place: &Path) -> Result<()> {
+    let mut outcome = Ok(());
+    for _ in 0..100 {
+        outcome = run("umount", &[&place.display().to_string()]).map(drop);
+        if outcome.is_ok() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    outcome
+}
+
 /// Sees to it that strace is there and may trace.
 pub(crate) fn need_strace() -> Result<(), Stop> {
-    if run("strace", &["-V"]).is_err() {
-        let installed = as_root(&["apt-get", "update"])
-            .and_then(|_| as_root(&["apt-get", "install", "-y", "--no-install-recommends", "strace"]));
-        if installed.is_err() {
-            return Err(Stop::Skip { reason: "strace is missing and can't be installed".to_owned(), by_system: false });
-        }
+    if need_program("strace", "strace").is_err() {
+        return Err(Stop::Skip { reason: "strace is missing and can't be installed".to_owned(), by_system: false });
     }
     let probe = run("strace", &["-f", "-qq", "-o", "/dev/null", "-e", "inject=fsync:error=EIO:when=1", "true"]);
     probe.map(drop).map_err(|words| Stop::Skip {

@@ -195,9 +195,12 @@ impl Error {
     }
 
     pub(crate) fn io(operation: &'static str, path: &std::path::Path, error: &std::io::Error) -> Self {
-        if error.kind() == std::io::ErrorKind::StorageFull {
-            return Self::StorageFull { detail: format!("{operation} {}: {error}", path.display()) };
+        use std::io::ErrorKind;
+        let detail = || format!("{operation} {}: {error}", path.display());
+        match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::StorageFull { detail: detail() },
+            ErrorKind::ReadOnlyFilesystem => Self::ReadOnly { detail: detail() },
+            kind => Self::Io { operation, path: path.display().to_string(), kind, detail: error.to_string() },
         }
-        Self::Io { operation, path: path.display().to_string(), kind: error.kind(), detail: error.to_string() }
     }
 }

@@ -628,7 +628,8 @@ fn a_store_on_a_read_only_disk_can_be_read() {
     assert_eq!(contents(&store, &id("t")), [b"kept"]);
     let refused = store.update(&id("t"), ThreadPatch::title("x")).unwrap_err();
     assert!(matches!(refused, Error::ReadOnly { .. }), "{refused:?}");
-    assert!(matches!(open(&folder).unwrap_err(), Error::Io { .. } | Error::ReadOnly { .. }));
+    assert!(matches!(open(&folder).unwrap_err(), Error::ReadOnly { .. }));
+    assert!(matches!(open(&disk.path().join("new")).unwrap_err(), Error::ReadOnly { .. }));
 }
 
 fn append(live: &LiveThread, content: &[u8], durability: Durability) -> threadkeep::Result<()> {

@@ -214,16 +214,7 @@ impl Disk {
     }
 
     fn unmount(&self) -> Result<()> {
-        let mut outcome = Ok(());
-        // Whoever was killed may still be letting its files go.
-        for _ in 0..100 {
-            outcome = tools::run("umount", &[&self.path("mounted")]).map(drop);
-            if outcome.is_ok() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        outcome
+        tools::unmount(&self.mounted())
     }
 }
 

@@ -185,6 +185,11 @@ fn connect(database: &Path) -> Result<Connection> {
 
 /// A connection for writing to the database at a path without links.
 pub(crate) fn connect_to(database: &Path) -> Result<Connection> {
+    if is_on_read_only_disk(database) {
+        // The engine would say that it can't open a file, without saying which or why.
+        let detail = format!("{} is on a file system that is mounted read-only", database.display());
+        return Err(Error::ReadOnly { detail });
+    }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let connection = Connection::open_with_flags(database, flags).map_err(|error| at(database, error))?;
     check_writable(&connection, database)?;
