@@ -328,3 +328,63 @@ impl Image {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Choice, Cut, Disk, Image, Model};
+    use crate::plan::Random;
+    use crate::recording::{Act, ROOT, Recording, Step};
+
+    /// A file is made and written, and then synced, but not its folder; then it is written once more.
+    fn recording() -> Recording {
+        let acts = [
+            Act::Make { dir: ROOT, name: "file".to_owned(), node: 1, folder: false },
+            Act::Write { node: 1, at: 0, bytes: vec![1; 600].into() },
+            Act::Sync { node: 1, all: false },
+            Act::Write { node: 1, at: 0, bytes: vec![2; 600].into() },
+        ];
+        let step = |(number, act)| Step { begin: number * 2, end: number * 2 + 1, act };
+        let steps = acts.into_iter().enumerate().map(step).collect();
+        Recording { steps, names: [(ROOT, Default::default())].into(), moments: 9, ..Recording::default() }
+    }
+
+    fn file(image: &Image) -> Option<Vec<u8>> {
+        let mut found = None;
+        image
+            .visit(ROOT, "", &mut |_, bytes| {
+                found = bytes.map(<[u8]>::to_vec);
+                Ok(())
+            })
+            .unwrap();
+        found
+    }
+
+    fn after(moment: usize, model: Model, disk: Disk, choice: Choice) -> Option<Vec<u8>> {
+        file(&Cut::at(&recording(), moment, model, disk).state(choice, &mut Random::from_seed(1)))
+    }
+
+    #[test]
+    fn a_sync_of_a_file_stores_its_name_in_a_journal_alone() {
+        assert_eq!(after(9, Model::Journaled, Disk::Honest, Choice::Nothing), Some(vec![1; 600]));
+        assert_eq!(after(9, Model::Strict, Disk::Honest, Choice::Nothing), None);
+    }
+
+    #[test]
+    fn a_sync_stores_nothing_before_it_has_returned_and_nothing_on_a_disk_that_lies() {
+        assert_eq!(after(5, Model::Journaled, Disk::Honest, Choice::Nothing), None);
+        assert_eq!(after(9, Model::Journaled, Disk::IgnoresSyncs, Choice::Nothing), None);
+    }
+
+    #[test]
+    fn what_is_not_synced_may_be_there_in_sectors() {
+        let mut seen = std::collections::BTreeSet::new();
+        let recording = recording();
+        let cut = Cut::at(&recording, 9, Model::Journaled, Disk::Honest);
+        for seed in 0..64 {
+            let bytes = file(&cut.state(Choice::Sectors, &mut Random::from_seed(seed))).unwrap();
+            seen.insert((bytes[0], bytes[511], bytes[512], bytes[599]));
+        }
+        let whole_sectors = [(1, 1, 1, 1), (1, 1, 2, 2), (2, 2, 1, 1), (2, 2, 2, 2)];
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), whole_sectors);
+    }
+}

@@ -1,4 +1,4 @@
-//! T03: the power fails under a writer.
+//! T03: the power fails under a writer, on ext4 and, where the kernel has it, on XFS.
 //!
 //! A file system on a loop device is shut down without writing its log out, which drops all that no sync had brought to the
 //! device. An acknowledgement counts only if it was heard before the cut began: a sync that races with it may still return.
@@ -40,7 +40,7 @@ const LANES: [(&str, u64); 2] = [("left", 0), ("right", 1)];
 /// Runs the suite.
 pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     let folder = plan::disk_folder()?;
-    let disk = Disk::new(folder.path())?;
+    let disk = Disk::new(folder.path(), EXT4)?;
     let mut random = plan.random("cuts");
     let mut durable = Figures::default();
     for number in 0..plan.pick(20, 500, 2_000) {
@@ -61,9 +61,37 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
         all.absorb(tally, &format!("cut {number}"));
     }
     fast.tell("written", outcome);
+    drop(disk);
+    cut_xfs(plan, folder.path(), &mut random, outcome)?;
     outcome.control("the level `written`, which does not promise to survive this", all.count(Rule::AckedLost) > 0);
     // What it promises all the same: the end may be missing, and nothing else is wrong.
     outcome.tally.absorb(all.without(Rule::AckedLost), "written");
+    Ok(())
+}
+
+/// The same on XFS, which has the same call.
+fn cut_xfs(plan: &Plan, folder: &Path, random: &mut Random, outcome: &mut Outcome) -> Result<(), Stop> {
+    let disk = match tools::need_program("mkfs.xfs", "xfsprogs").map(|()| Disk::new(folder, XFS)) {
+        Ok(Ok(disk)) => disk,
+        Ok(Err(Stop::Skip { reason, by_system: true })) => {
+            outcome.figure("xfs", format!("SKIP {reason}"));
+            return Ok(());
+        }
+        Ok(Err(other)) => return Err(other),
+        Err(reason) if plan.in_ci => return Err(Stop::Broken(reason)),
+        Err(reason) => {
+            outcome.figure("xfs", format!("SKIP {reason}"));
+            return Ok(());
+        }
+    };
+    let mut figures = Figures::default();
+    for number in 0..plan.pick(4, 60, 300) {
+        let mut tally = Tally::default();
+        let kind = Cut { mode: "nouuid", level: "synced", moment: Moment::Any };
+        cut(plan, &disk, kind, random, &mut tally, &mut figures)?;
+        outcome.tally.absorb(tally, &format!("xfs, cut {number}"));
+    }
+    figures.tell("xfs, synced", outcome);
     Ok(())
 }
 
@@ -170,26 +198,38 @@ fn go_on(plan: &Plan, store: &Path, lanes: &str, journal: &mut Journal, tally: &
     Ok(())
 }
 
+/// A kind of file system: its name, its smallest image, what makes it, and an option to try it with.
+type Format = (&'static str, &'static str, &'static [&'static str], &'static str);
+
+const EXT4: Format = ("ext4", "48M", &["mkfs.ext4", "-q", "-F"], "data=ordered");
+const XFS: Format = ("xfs", "320M", &["mkfs.xfs", "-q", "-f"], "nouuid");
+
 /// A file system in a file.
 #[derive(Debug)]
 struct Disk {
+    name: &'static str,
     folder: PathBuf,
     cutter: PathBuf,
 }
 
 impl Disk {
-    fn new(folder: &Path) -> Result<Self, Stop> {
+    fn new(folder: &Path, (name, size, make, option): Format) -> Result<Self, Stop> {
         let by_system = |reason: String| Stop::Skip { reason, by_system: true };
         if !tools::is_root() {
             return Err(by_system("mounting needs root (CAP_SYS_ADMIN)".to_owned()));
         }
-        let disk = Self { folder: folder.to_owned(), cutter: tools::compile(CUT, folder, "cut", false)? };
+        let cutter = tools::compile(CUT, folder, "cut", false)?;
+        let disk = Self { name, folder: folder.to_owned(), cutter };
         std::fs::create_dir_all(disk.mounted()).map_err(|error| Stop::Broken(error.to_string()))?;
         let template = disk.path("template");
-        tools::run("truncate", &["-s", "48M", &template])?;
-        tools::run("mkfs.ext4", &["-q", "-F", &template]).map_err(|reason| Stop::Skip { reason, by_system: false })?;
+        std::fs::remove_file(&template).ok();
+        tools::run("truncate", &["-s", size, &template])?;
+        let (program, args) = make.split_first().unwrap_or((&"true", &[]));
+        let made = tools::run(program, &[args, &[&template]].concat());
+        made.map_err(|reason| Stop::Skip { reason, by_system: false })?;
         disk.reset()?;
-        disk.mount("data=ordered").map_err(|words| by_system(format!("the kernel feature loop mounts: {words}")))?;
+        let words = |words| by_system(format!("the kernel feature loop mounts of {name}: {words}"));
+        disk.mount(option).map_err(words)?;
         disk.unmount()?;
         Ok(disk)
     }
@@ -203,14 +243,12 @@ impl Disk {
     }
 
     fn reset(&self) -> Result<()> {
-        std::fs::copy(self.folder.join("template"), self.folder.join("image"))
-            .map(drop)
-            .map_err(|error| error.to_string())
+        tools::run("cp", &["--sparse=always", &self.path("template"), &self.path("image")]).map(drop)
     }
 
     fn mount(&self, mode: &str) -> Result<()> {
         let options = format!("loop,noatime,{mode}");
-        tools::run("mount", &["-t", "ext4", "-o", &options, &self.path("image"), &self.path("mounted")]).map(drop)
+        tools::run("mount", &["-t", self.name, "-o", &options, &self.path("image"), &self.path("mounted")]).map(drop)
     }
 
     fn unmount(&self) -> Result<()> {
