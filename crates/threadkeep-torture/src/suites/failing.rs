@@ -16,8 +16,9 @@ const BATCHES: u64 = 6;
 const LOCKING: &str = "fcntl";
 const SLOW: usize = 4;
 /// The call, its error, and at how many places at most it also stays for ever: who is interrupted for ever tries for ever.
-const FAULTS: [(&str, &str, usize); 9] = [
+const FAULTS: [(&str, &str, usize); 10] = [
     ("pwrite64", "ENOSPC", usize::MAX),
+    ("pwrite64", "EDQUOT", usize::MAX),
     ("pwrite64", "EIO", usize::MAX),
     ("pwrite64", "EINTR", 0),
     ("openat", "EMFILE", usize::MAX),

@@ -60,16 +60,6 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Some rounds on a store at another place: how many kills, how many items were acknowledged, and what was violated.
-pub(crate) fn smoke(plan: &Plan, store: &Path, rounds: u64) -> Result<(u32, u64, Tally)> {
-    let mut run = Run::new(plan, store.to_owned(), false);
-    for round in 0..rounds {
-        run.round(round)?;
-    }
-    checker::judge_whole(plan, store, &run.journal, &mut run.tally);
-    Ok((run.kills, run.journal.acked, run.tally))
-}
-
 /// The same with writers that lie: says how many kills it took, and whether the oracle saw a loss.
 pub(crate) fn control(plan: &Plan) -> Result<(u32, bool)> {
     let folder = plan::fast_folder()?;

