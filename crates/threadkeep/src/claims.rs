@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::id::ThreadId;
 use crate::item::check_text;
+use crate::planted::{self, Defect};
 use crate::threads::Scope;
 use crate::time::Timestamp;
 
@@ -91,6 +92,7 @@ pub(crate) fn take(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64, holder: &Hold
 
 /// Gives the claim up; one that was taken over since stays with its new holder.
 pub(crate) fn release(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64) -> Result<()> {
+    let epoch = if planted::is(Defect::ReleasesOthersClaims) { read(tx, thread)?.epoch } else { epoch };
     tx.execute(RELEASE, &[thread.as_str().into(), epoch.into()]).map(drop)
 }
 
@@ -232,12 +234,20 @@ impl Liveness {
         }
         let path = folder.join(&holder.id);
         let leased = now.0.saturating_sub(holder.heartbeat_at.0) < LEASE_MILLIS;
+        if let Some(misjudged) = misjudge(holder, leased) {
+            return misjudged;
+        }
         match open_to_look(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => self.shared && leased,
             Err(_) => true,
             // Shared, so that two who look at the same moment don't take each other for the holder.
             Ok(file) => match file.try_lock_shared() {
-                Err(std::fs::TryLockError::WouldBlock) => true,
+                Err(std::fs::TryLockError::WouldBlock) => {
+                    if planted::is(Defect::UnlinksLocksOfTheLiving) {
+                        drop(std::fs::remove_file(&path));
+                    }
+                    true
+                }
                 Err(std::fs::TryLockError::Error(_)) => leased,
                 Ok(()) if self.shared => leased,
                 Ok(()) => {
@@ -255,6 +265,19 @@ fn is_at(path: &Path, file: &File) -> bool {
     let there = path.symlink_metadata().map(|meta| (meta.dev(), meta.ino()));
     let open = file.metadata().map(|meta| (meta.dev(), meta.ino()));
     there.is_ok_and(|there| open.is_ok_and(|open| there == open))
+}
+
+/// What planted defects believe of a holder.
+fn misjudge(holder: &Holder, leased: bool) -> Option<bool> {
+    match () {
+        () if planted::is(Defect::StealsFromTheLiving) => Some(false),
+        () if planted::is(Defect::KeepsDeadHolders) => Some(true),
+        () if planted::is(Defect::TrustsTheClock) => Some(leased),
+        () if planted::is(Defect::TrustsProcessNumbers) => {
+            Some(Path::new("/proc").join(holder.pid.to_string()).exists())
+        }
+        () => None,
+    }
 }
 
 impl Drop for Liveness {

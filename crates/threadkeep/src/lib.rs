@@ -46,6 +46,7 @@ mod id;
 mod item;
 mod live;
 mod log;
+mod planted;
 mod sources;
 mod stats;
 mod store;
@@ -80,6 +81,9 @@ pub use live::{AppendOptions, LiveThread};
 pub use log::purge::Purged;
 pub use log::read::ItemQuery;
 pub use log::verify::{Break, Verdict, VerifyReport};
+#[cfg(feature = "planted-defects")]
+#[doc(hidden)]
+pub use planted::planted_defects;
 pub use sources::{
     FilePart, ImportBatch, ImportPart, ImportSegment, KnownRecord, MAX_NOTE_BYTES, SourceFile, SourceStamp,
 };

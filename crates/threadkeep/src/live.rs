@@ -18,6 +18,7 @@ use crate::item::{Appended, Durability, Expect, Item, Kind, NewItem, Role};
 use crate::log::append::{After, Append, Prepared, Run, TurnRule, append, find_repeated};
 use crate::log::read::ItemQuery;
 use crate::log::{head, path};
+use crate::planted::{self, Defect};
 use crate::sources::{self, ImportBatch, ImportPart};
 use crate::store::{Inner, Threads};
 use crate::thread::{Page, Policy, Thread};
@@ -558,6 +559,7 @@ impl LiveThread {
             }
         };
         let before = state.queue.back().and_then(|queued| queued.request.last_id());
+        let before = before.filter(|_| !planted::is(Defect::QueuesWithoutOrder));
         let request = Arc::new(Append { requires: before, ..ready });
         let bytes = request.bytes();
         let place = self.live.inner.db.place(bytes).await;
@@ -575,7 +577,9 @@ impl LiveThread {
     }
 
     async fn try_to_send(&self, state: &mut State, request: &Append, sync: Sync) -> Result<Appended> {
-        self.settle(state).await?;
+        if !planted::is(Defect::OvertakesWhatWasKept) {
+            self.settle(state).await?;
+        }
         let request = Arc::new(self.stamp(state, request).await?);
         let place = self.live.inner.db.place(request.bytes()).await;
         self.judge(&request, sync, self.send(place, &request, sync).await).await
@@ -622,7 +626,7 @@ impl LiveThread {
             outcome,
             Err(Error::Conflict { .. } | Error::ClaimLost { .. } | Error::AlreadyExists { .. } | Error::Backend { .. })
         );
-        if !refused {
+        if !refused || planted::is(Defect::RefusesRepeats) {
             return outcome;
         }
         let repeated = {
@@ -862,7 +866,8 @@ impl Drop for Claiming {
 
 /// Keeps an append that failed for a reason that may pass, or that a handle without its claim has to give back.
 fn keep(state: &mut State, request: Arc<Append>, error: &Error) {
-    if error.is_retryable() || matches!(error, Error::ClaimLost { .. }) {
+    let may_pass = error.is_retryable() && !planted::is(Defect::ForgetsWhatFailed);
+    if may_pass || matches!(error, Error::ClaimLost { .. }) {
         state.unsaved.push_back(request);
     }
 }

@@ -19,6 +19,7 @@ use crate::host::{Host, SystemHost};
 use crate::id::{ItemId, ThreadId, WorkspaceId, WriterId};
 use crate::live::LiveThread;
 use crate::log::append::mint_uuid;
+use crate::planted::{self, Defect};
 use crate::sources::{self, FilePart, KnownRecord, SourceFile, SourceStamp};
 use crate::stats::{self, Stats};
 use crate::thread::{NewThread, Status, Thread};
@@ -411,6 +412,9 @@ impl Inner {
     }
 
     pub(crate) async fn sync(&self) -> Result<()> {
+        if planted::is(Defect::FlushesWithoutSync) {
+            return Ok(());
+        }
         self.db.write(Sync::Synced, |tx| tx.execute(SYNC_BARRIER, &[]).map(drop)).await
     }
 
@@ -502,6 +506,7 @@ fn store_id(db: &Db, host: &dyn Host, now: Timestamp) -> Result<uuid::Uuid> {
         }))?,
     };
     let id = stored.and_then(|bytes| uuid::Uuid::from_slice(&bytes).ok());
+    let id = if planted::is(Defect::MintsIdAnew) { Some(fresh) } else { id };
     id.ok_or_else(|| Error::corrupt("fact `store-id`", "expected 16 bytes"))
 }
 

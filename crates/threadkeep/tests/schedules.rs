@@ -40,6 +40,7 @@ mod src {
     pub(crate) mod item;
     pub(crate) mod live;
     pub(crate) mod log;
+    pub(crate) mod planted;
     pub(crate) mod sources;
     pub(crate) mod stats;
     pub(crate) mod store;
@@ -56,8 +57,8 @@ mod src {
 }
 // The files of the library name each other from the root.
 use src::{
-    backup, branch, chain, claim, claims, content, copy, cursor, db, error, host, id, item, live, log, sources, stats,
-    store, thread, thread_list, thread_store, threads, time, turn, turns, view, workspaces, writers,
+    backup, branch, chain, claim, claims, content, copy, cursor, db, error, host, id, item, live, log, planted,
+    sources, stats, store, thread, thread_list, thread_store, threads, time, turn, turns, view, workspaces, writers,
 };
 // And these as the library shows them.
 use id::ThreadId;

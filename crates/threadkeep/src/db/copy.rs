@@ -10,6 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::db::pragmas::{self, Journal};
 use crate::db::sqlite::{at, connect_to, engine_error};
 use crate::error::{Error, Result};
+use crate::planted::{self, Defect};
 
 /// Between two steps the caller is told how far the copy is: a megabyte, with pages of the usual size.
 const PAGES_PER_STEP: i32 = 256;
@@ -22,7 +23,12 @@ const PAGES_PER_STEP: i32 = 256;
 /// but writes every row and index anew: slower, silent about how far it is, and not what was stored but what the engine made
 /// of it. With a rollback journal (on shared file systems) writers wait in either case, for as long as the copy takes.
 pub(crate) fn copy(source: &Connection, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
-    copy_pages(source, target, progress)?;
+    match source.path() {
+        Some(file) if planted::is(Defect::BacksUpWithoutLog) => {
+            std::fs::copy(file, target).map_err(|error| Error::io("copy", target, &error))?;
+        }
+        _ => copy_pages(source, target, progress)?,
+    }
     let copy = connect_to(target)?;
     // Alone, so that no index of a log is made beside it.
     copy.pragma_update(None, "locking_mode", "EXCLUSIVE").map_err(|error| at(target, error))?;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crate::db::sqlite::open_private;
 use crate::error::{Error, Result};
+use crate::planted::{self, Defect};
 
 /// The right to write, held by at most one process at a time.
 #[derive(Debug)]
@@ -65,6 +66,9 @@ impl Gate {
 
     /// Gives the right to the next in line.
     pub(crate) fn leave(&self) {
+        if planted::is(Defect::NeverLeavesGate) {
+            return;
+        }
         if let Err(error) = self.file.unlock() {
             tracing::warn!(path = %self.path.display(), %error, "the write gate could not be released");
         }

@@ -13,6 +13,7 @@ use crate::concurrency::mpsc;
 use crate::concurrency::thread::{self, JoinHandle};
 use crate::db::{ReadRequest, Sync, Tx, WriteRequest};
 use crate::error::{Error, Result};
+use crate::planted::{self, Defect};
 
 /// How many requests share a commit at most.
 const GROUP_LIMIT: usize = 512;
@@ -284,13 +285,21 @@ fn run_group(connection: &impl Connection, mut group: Requests, doubts: bool, an
             }
             continue;
         }
+        if planted::is(Defect::AcksBeforeCommit) {
+            ran.drain(..).for_each(|(request, outcome)| request.finish(outcome));
+        }
         let outcome = connection.command(Command::Commit);
         let Err(error) = &outcome else {
             answers.append(&mut ran);
             return Ran::Ended(Ok(()));
         };
         undo(connection, &mut ran);
-        answers.extend(ran.into_iter().map(|(request, _)| (request, Err(error.clone()))));
+        let told = |at| match at {
+            _ if planted::is(Defect::AcksFailedCommit) => Ok(()),
+            1.. if planted::is(Defect::TellsTheFirstOnly) => Ok(()),
+            _ => Err(error.clone()),
+        };
+        answers.extend(ran.into_iter().enumerate().map(|(at, (request, _))| (request, told(at))));
         return Ran::Ended(outcome);
     }
     Ran::Ended(Ok(()))
@@ -320,7 +329,7 @@ fn run_each(
         };
         if outcome.is_err() {
             request.undone();
-            if alone && connection.in_transaction() {
+            if alone && connection.in_transaction() && !planted::is(Defect::KeepsHalfRequests) {
                 drop(connection.command(Command::Rollback));
             }
             if !connection.in_transaction() {
@@ -340,6 +349,7 @@ fn run_in_savepoint(connection: &impl Connection, request: &mut dyn WriteRequest
     }
     let undone = match &outcome {
         Ok(()) => Ok(()),
+        Err(_) if planted::is(Defect::KeepsHalfRequests) => Ok(()),
         Err(_) => connection.command(Command::Undo),
     };
     if let Err(error) = undone.and_then(|()| connection.command(Command::Release)) {

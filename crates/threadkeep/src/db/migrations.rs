@@ -5,6 +5,7 @@ use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 use crate::db::sqlite::engine_error;
 use crate::error::{Error, Result};
 use crate::item::Hash;
+use crate::planted::{self, Defect};
 
 /// One step of the schema. Its text is never edited once it has been released.
 #[derive(Debug, Clone, Copy)]
@@ -84,6 +85,9 @@ pub(crate) fn apply(connection: &mut Connection, known: &[Migration], now: i64) 
     let last: i64 = tx.query_row(last, [], |row| row.get(0)).map_err(engine_error)?;
     for migration in known.iter().filter(|migration| migration.number > last) {
         tx.execute_batch(migration.sql).map_err(engine_error)?;
+        if planted::is(Defect::CreatesInPieces) {
+            tx.execute_batch("COMMIT; BEGIN EXCLUSIVE").map_err(engine_error)?;
+        }
         let record = "INSERT INTO schema_migrations (number, name, checksum, applied_at) VALUES (?1, ?2, ?3, ?4)";
         let checksum = checksum_of(migration);
         tx.execute(record, rusqlite::params![migration.number, migration.name, checksum, now]).map_err(engine_error)?;

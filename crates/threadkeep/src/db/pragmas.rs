@@ -7,6 +7,7 @@ use rusqlite::config::DbConfig;
 
 use crate::db::sqlite::engine_error;
 use crate::error::{Error, Result};
+use crate::planted::{self, Defect};
 
 /// `Tkep`: marks a database as a Threadkeep store.
 pub(crate) const APPLICATION_ID: i32 = i32::from_be_bytes(*b"Tkep");
@@ -48,6 +49,11 @@ pub(crate) fn configure(connection: &Connection) -> Result<()> {
          PRAGMA checkpoint_fullfsync = ON;
          PRAGMA synchronous = EXTRA;";
     connection.execute_batch(pragmas).map_err(engine_error)?;
+    if planted::is(Defect::NeverSyncs) {
+        connection.pragma_update(None, "synchronous", "OFF").map_err(engine_error)?;
+    } else if planted::is(Defect::LeavesJournalUnsynced) {
+        connection.pragma_update(None, "synchronous", "FULL").map_err(engine_error)?;
+    }
     // Else a statement is planned anew at each use, because its values might suit another plan: a third of a read's time.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(engine_error)?;
     connection.pragma_update(None, "journal_size_limit", JOURNAL_SIZE_LIMIT).map_err(engine_error)

@@ -16,6 +16,7 @@ use crate::db::migrations::{self, Migration, State};
 use crate::db::pragmas::{self, APPLICATION_ID, Journal};
 use crate::db::{Columns, Row, Statement, Tx, Value};
 use crate::error::{Error, Result};
+use crate::planted::{self, Defect};
 
 /// The database's name inside a store's folder.
 pub(crate) const DATABASE: &str = "threadkeep.db";
@@ -113,7 +114,8 @@ fn connect_for_reading(database: &Path) -> Result<Connection> {
 fn check_writable(connection: &Connection, database: &Path) -> Result<()> {
     let narrowed = connection.is_readonly("main").map_err(|error| at(database, error))?;
     // The file isn't opened to find out: closing it would drop the locks that this process has on it.
-    if narrowed && rustix::fs::access(database, rustix::fs::Access::WRITE_OK).is_ok() {
+    let is_told = !planted::is(Defect::KeepsReadOnlyConnection);
+    if narrowed && is_told && rustix::fs::access(database, rustix::fs::Access::WRITE_OK).is_ok() {
         let why =
             std::io::Error::other("the system let it be opened for reading only, as when too many files are open");
         return Err(Error::io("open for writing", database, &why));
@@ -427,7 +429,8 @@ fn has_no_table(database: &Path) -> Result<bool> {
 /// A power cut takes none of them away: SQLite syncs the files that it makes, but not the folders that they are in.
 pub(crate) fn create_folder(folder: &Path) -> Result<()> {
     let gaining = folders_that_gain_names(folder);
-    let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    let mode = if planted::is(Defect::OpensFoldersToOthers) { 0o755 } else { 0o700 };
+    let created = std::fs::DirBuilder::new().recursive(true).mode(mode).create(folder);
     created.map_err(|error| Error::io("create the folder", folder, &error))?;
     gaining.iter().try_for_each(|parent| sync_entries(parent))
 }
@@ -441,6 +444,9 @@ fn folders_that_gain_names(folder: &Path) -> Vec<PathBuf> {
 
 /// Makes the names in a folder survive a power cut, where the file system and the folder's owner let us.
 fn sync_entries(folder: &Path) -> Result<()> {
+    if planted::is(Defect::LeavesFoldersUnsynced) {
+        return Ok(());
+    }
     match File::open(folder).and_then(|file| file.sync_all()) {
         Err(error) if !is_out_of_reach(error.kind()) => Err(Error::io("sync the folder", folder, &error)),
         _ => Ok(()),
@@ -475,14 +481,11 @@ pub(crate) fn create_file(path: &Path) -> Result<()> {
 
 /// Opens or creates one of the store's own files, never through a link.
 pub(crate) fn open_private(path: &Path) -> Result<File> {
+    let flags =
+        if planted::is(Defect::FollowsLinks) { rustix::fs::OFlags::empty() } else { rustix::fs::OFlags::NOFOLLOW };
+    let mode = if planted::is(Defect::OpensFilesToOthers) { 0o644 } else { 0o600 };
     let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(custom(rustix::fs::OFlags::NOFOLLOW));
+    options.read(true).write(true).create(true).truncate(false).mode(mode).custom_flags(custom(flags));
     options.open(path).map_err(|error| Error::io("open", path, &error))
 }
 

@@ -11,6 +11,7 @@ use crate::db::readers::{Readers, Source};
 use crate::db::sqlite::{Location, Opened, SqliteTx, beside, connect_again, engine_error, lock_opening};
 use crate::db::{Driver, ReadRequest, Sync, Tx, WriteRequest};
 use crate::error::{Error, Result};
+use crate::planted::{self, Defect};
 
 /// The SQLite driver. Dropped, it does everything that was queued and closes the files.
 #[derive(Debug)]
@@ -116,7 +117,11 @@ impl Engine for SqliteEngine {
 impl SqliteEngine {
     fn set_level(&mut self, sync: Sync) -> Result<()> {
         self.connection()?;
-        let level = if self.journal == Journal::Rollback { Sync::Synced } else { sync };
+        let level = match self.journal {
+            Journal::Rollback => Sync::Synced,
+            _ if planted::is(Defect::SyncsAtCheckpoints) => Sync::Written,
+            _ => sync,
+        };
         if level != self.level {
             let word = match level {
                 Sync::Written => "NORMAL",
@@ -132,6 +137,9 @@ impl SqliteEngine {
     /// whoever opens the store next writes to another log or counts on another index.
     fn check_identity(&self) -> Result<()> {
         let (Some(path), Some(opened)) = (self.location.database(), self.database) else { return Ok(()) };
+        if planted::is(Defect::WritesMovedFile) {
+            return Ok(());
+        }
         if !identity::of(&path).is_ok_and(|found| found == opened) {
             return Err(gone(
                 &path,

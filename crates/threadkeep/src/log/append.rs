@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use crate::chain::{self, Link};
 use crate::content::{self, Stored};
-use crate::db::{Tx, Value, query_one, statements};
+use crate::db::{Statement, Tx, Value, query_one, statements};
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::id::{Address, BranchId, ItemId, ItemKey, ThreadId, WriterId};
 use crate::item::{Appended, AppendedItem, Expect, Hash, Kind, NewItem, Role};
 use crate::log::order::Top;
 use crate::log::{blobs, path};
+use crate::planted::{self, Defect};
 use crate::time::Timestamp;
 
 statements! {
@@ -67,7 +68,10 @@ impl Prepared {
             id: item.id.unwrap_or_else(|| mint_id(host, now)),
             digest: chain::content_digest(&item.kind, item.role.as_ref(), &item.format, &salt, &item.content),
             size: i64::try_from(item.content.len()).unwrap_or(i64::MAX),
-            stored: content::encode(&item.content),
+            stored: content::encode(match item.content.get(..64 << 10) {
+                Some(cut) if planted::is(Defect::CutsLongContent) => cut,
+                _ => &item.content,
+            }),
             content: item.content.into(),
             created_at: item.created_at.unwrap_or(now),
             kind: item.kind,
@@ -158,10 +162,23 @@ pub(crate) fn append(tx: &mut dyn Tx, request: &Append) -> Result<Appended> {
         for item in run.items.iter() {
             pen.turn_for(tx, item, request.turns, items.is_empty())?;
             items.push(pen.write(tx, item)?);
+            if planted::is(Defect::CommitsBatchInPieces) {
+                pen.put_down(tx)?;
+                commit_halfway(tx)?;
+            }
         }
+    }
+    if planted::is(Defect::CommitsHeadApart) {
+        commit_halfway(tx)?;
     }
     pen.put_down(tx)?;
     Ok(Appended { items, repeated: false })
+}
+
+/// Ends the transaction and begins another one, which only planted defects do.
+fn commit_halfway(tx: &mut dyn Tx) -> Result<()> {
+    let parts = ["COMMIT", "BEGIN IMMEDIATE", "SAVEPOINT request"];
+    parts.into_iter().try_for_each(|sql| tx.execute(Statement { name: "halfway", sql }, &[]).map(drop))
 }
 
 /// Judges a refused append: if all of its items are stored in this thread, in this order, with this content, then an earlier
@@ -226,28 +243,29 @@ impl<'a> Pen<'a> {
         now: Timestamp,
     ) -> Result<Self> {
         let top = Top::read(tx)?;
-        let pen =
-            query_one(tx, FENCE, &[thread.as_str().into(), epoch.into(), now.0.into(), top.tick.into()], |row| {
-                let hash = row.opt_blob(2)?.and_then(Hash::from_slice);
-                Ok(Self {
-                    thread,
-                    epoch,
-                    writer,
-                    now,
-                    tick: row.int(0)?,
-                    head: row.opt_int(1)?.map(ItemKey).zip(hash),
-                    head_is_tip: row.int(3)? == 1,
-                    branch_id: None,
-                    items: row.int(4)?,
-                    branches: row.int(5)?,
-                    turns: row.int(6)?,
-                    open_turn: row.opt_int(7)?,
-                    turn: row.opt_int(7)?,
-                    begins_turn: None,
-                    places: (row.int(8)?, row.int(9)?),
-                    top: Top::default(),
-                })
-            })?;
+        let fence = if planted::is(Defect::LetsStaleWritersAppend) { current_epoch(tx, thread)? } else { epoch };
+        let tick = if planted::is(Defect::OrdersByClock) { now.0 } else { top.tick };
+        let pen = query_one(tx, FENCE, &[thread.as_str().into(), fence.into(), now.0.into(), tick.into()], |row| {
+            let hash = row.opt_blob(2)?.and_then(Hash::from_slice);
+            Ok(Self {
+                thread,
+                epoch,
+                writer,
+                now,
+                tick: row.int(0)?,
+                head: row.opt_int(1)?.map(ItemKey).zip(hash),
+                head_is_tip: row.int(3)? == 1,
+                branch_id: None,
+                items: row.int(4)?,
+                branches: row.int(5)?,
+                turns: row.int(6)?,
+                open_turn: row.opt_int(7)?,
+                turn: row.opt_int(7)?,
+                begins_turn: None,
+                places: (row.int(8)?, row.int(9)?),
+                top: Top::default(),
+            })
+        })?;
         match pen {
             Some(pen) => Ok(Self { top, ..pen }),
             None => Err(why_refused(tx, thread, epoch)?),
@@ -259,7 +277,7 @@ impl<'a> Pen<'a> {
             return Ok(());
         };
         let found = self.head.map(|(key, _)| path::address_of(tx, key)).transpose()?;
-        if found == expected {
+        if found == expected || planted::is(Defect::IgnoresExpectedHead) {
             return Ok(());
         }
         let show = |address: Option<Address>| address.map_or_else(|| "an empty thread".to_owned(), |it| it.to_string());
@@ -406,7 +424,7 @@ impl<'a> Pen<'a> {
     }
 
     /// Stores where the thread stands now.
-    pub(crate) fn put_down(self, tx: &mut dyn Tx) -> Result<()> {
+    pub(crate) fn put_down(&self, tx: &mut dyn Tx) -> Result<()> {
         let hash = self.head.as_ref().map(|(_, hash)| hash.0.as_slice());
         let args = [
             self.thread.as_str().into(),
@@ -506,6 +524,11 @@ fn taken(error: Error, id: ItemId) -> Error {
         Error::AlreadyExists { .. } => Error::AlreadyExists { what: "item", id: id.to_string() },
         other => other,
     }
+}
+
+/// What a planted defect compares the epoch with: itself.
+fn current_epoch(tx: &mut dyn Tx, thread: &ThreadId) -> Result<i64> {
+    Ok(query_one(tx, WHY_REFUSED, &[thread.as_str().into()], |row| row.int(0))?.unwrap_or(0))
 }
 
 /// Finds out why the fence let nothing through.

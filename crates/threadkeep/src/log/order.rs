@@ -7,6 +7,7 @@
 use crate::db::{Tx, query_one, statements};
 use crate::error::Result;
 use crate::id::ThreadId;
+use crate::planted::{self, Defect};
 
 statements! {
     TOP = "SELECT t.tick, t.id, (SELECT a.id FROM threads a ORDER BY a.activity DESC, a.id DESC LIMIT 1)
@@ -28,7 +29,7 @@ impl Top {
         let top = query_one(tx, TOP, &[], |row| {
             Ok(Self { tick: row.int(0)?, updated: row.text(1)?.to_owned(), active: row.text(2)?.to_owned() })
         })?;
-        Ok(top.unwrap_or_default())
+        Ok(top.filter(|_| !planted::is(Defect::TicksAlone)).unwrap_or_default())
     }
 
     /// The tick of a change to a thread whose last one was `own`.

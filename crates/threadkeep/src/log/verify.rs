@@ -12,6 +12,7 @@ use crate::id::{BranchId, ItemId, ItemKey, ThreadId, WriterId};
 use crate::item::{Hash, Kind, Role};
 use crate::log::path;
 use crate::log::read::{load_spliced, read_ids, row_content};
+use crate::planted::{self, Defect};
 use crate::time::Timestamp;
 
 /// How many items are checked in one read transaction.
@@ -258,7 +259,8 @@ impl Progress {
     }
 
     fn conclude(&mut self) -> Verdict {
-        if self.verdict.invalid.is_empty() && self.own_items != self.witness.items {
+        let counted = self.own_items == self.witness.items || planted::is(Defect::VerifiesWithoutCount);
+        if self.verdict.invalid.is_empty() && !counted {
             let reason = format!("{} items are stored, {} were written", self.own_items, self.witness.items);
             self.verdict.invalid.push(Break { branch: None, depth: None, reason });
         }
@@ -320,7 +322,7 @@ impl Checked {
             None => {
                 return Some("its content is missing or damaged, and no redaction is on record".to_owned());
             }
-            Some(found) if found != self.digest => {
+            Some(found) if found != self.digest && !planted::is(Defect::VerifiesWithoutContent) => {
                 return Some("its content was changed".to_owned());
             }
             Some(_) => {}
@@ -340,7 +342,8 @@ impl Checked {
             digest: self.digest,
             sources: &self.sources,
         });
-        (hash != self.hash).then(|| "its hash does not follow from its parent and its fields".to_owned())
+        let follows = hash == self.hash || planted::is(Defect::VerifiesWithoutHashes);
+        (!follows).then(|| "its hash does not follow from its parent and its fields".to_owned())
     }
 }
 

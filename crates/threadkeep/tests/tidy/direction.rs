@@ -26,6 +26,7 @@ const LAYERS: [&[&str]; 5] = [
         "concurrency",
         "time",
         "error",
+        "planted",
         "id",
         "host",
         "item",
@@ -111,6 +112,16 @@ fn threads_and_locks_come_from_one_place() {
         wrong.extend(past.map(|line| format!("{file}: {}", line.trim())));
     }
     assert_none(wrong, "take these from `crate::concurrency`");
+}
+
+/// Defects are planted for the suites that look for them, and for nothing that is shipped.
+#[test]
+fn only_the_torture_crate_asks_for_planted_defects() {
+    let asking = files("").into_iter().filter(|file| file.ends_with("Cargo.toml"));
+    let asking: Vec<String> = asking.filter(|file| text(file).unwrap().contains("planted-defects")).collect();
+    assert_eq!(asking, ["crates/threadkeep-torture/Cargo.toml", "crates/threadkeep/Cargo.toml"]);
+    let manifests = asking.iter().map(|file| text(file).unwrap()).collect::<String>();
+    assert!(!manifests.contains("default ="), "a default feature could bring them in");
 }
 
 /// A list of statements that is not in the list of lists is prepared by no test.
