@@ -41,6 +41,9 @@ struct Cli {
     /// Repeats a run with the choices of an earlier one.
     #[arg(long)]
     seed: Option<u64>,
+    /// Runs one scenario alone of a suite that has several.
+    #[arg(long)]
+    only: Option<String>,
     /// Prints one JSON object for each suite.
     #[arg(long)]
     json: bool,
@@ -97,7 +100,7 @@ fn main() -> ExitCode {
         Some(Inner::Scenario(scenario)) => scenario::play(&scenario),
         Some(Inner::Script(script)) => script::play(&script),
         None => {
-            let plan = Plan::new(cli.size, cli.seed);
+            let plan = Plan::new(cli.size, cli.seed, cli.only);
             return match plan.and_then(|plan| suites::run(&plan, &cli.suites, cli.json)) {
                 Ok(true) => ExitCode::SUCCESS,
                 Ok(false) => ExitCode::FAILURE,

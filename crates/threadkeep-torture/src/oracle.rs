@@ -35,11 +35,13 @@ pub(crate) enum Rule {
     Unequal,
     /// A process could not go on though the fault had ended, ended by a signal that nobody sent, or let something out.
     Misbehaved,
+    /// Something wrong that was done on purpose was not noticed.
+    Unnoticed,
 }
 
 impl Rule {
     /// All rules.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::AckedLost,
         Self::Hole,
         Self::Duplicate,
@@ -50,6 +52,7 @@ impl Rule {
         Self::Hang,
         Self::Unequal,
         Self::Misbehaved,
+        Self::Unnoticed,
     ];
 
     /// Its name.
@@ -65,6 +68,7 @@ impl Rule {
             Self::Hang => "hangs",
             Self::Unequal => "unequal reads",
             Self::Misbehaved => "misbehaved",
+            Self::Unnoticed => "unnoticed",
         }
     }
 }
@@ -99,6 +103,11 @@ impl Tally {
         self.counts.remove(&rule);
         self.details.retain(|detail| !detail.contains(&format!(" {}: ", rule.words())));
         self
+    }
+
+    /// How many violations there are.
+    pub(crate) fn total(&self) -> u64 {
+        self.counts.values().sum()
     }
 
     /// How often a rule was violated.
@@ -218,7 +227,7 @@ impl Journal {
         self.lanes.iter().map(|(thread, lane)| (thread.clone(), lane.settled, lane.digest)).collect()
     }
 
-    /// Hears a line of a writer: `I` issues a batch, `A` acknowledges one, `E` says how one failed.
+    /// Hears a line of a writer: `I` issues a batch, `A` acknowledges one, `E` says how one failed, `N` that it was refused.
     pub(crate) fn hear(&mut self, thread: &str, life: u64, words: &[&str]) {
         let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
         let (Some(lane), Some(first), Some(size)) = (self.lanes.get_mut(thread), number(2), number(3)) else { return };
@@ -234,11 +243,11 @@ impl Journal {
                     self.acked += size;
                 }
             }
-            Some(&"E") => {
+            Some(&"E" | &"N") => {
                 let standing = match words.get(4) {
-                    Some(&"final") => Standing::Refused,
+                    None | Some(&"final") => Standing::Refused,
                     Some(&"given-up") => Standing::GivenUp,
-                    _ => Standing::InFlight,
+                    Some(_) => Standing::InFlight,
                 };
                 let found = known.find(|batch| batch.life == life && batch.first == first);
                 // An acknowledgement can't be taken back.

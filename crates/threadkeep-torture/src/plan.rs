@@ -25,6 +25,8 @@ pub(crate) struct Plan {
     pub(crate) size: Size,
     /// All choices follow from it.
     pub(crate) seed: u64,
+    /// The scenario that is wanted alone.
+    pub(crate) only: Option<String>,
     /// Whether a suite that can't run is a failure.
     pub(crate) in_ci: bool,
     /// This program, to be started again.
@@ -33,10 +35,10 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// A plan with a seed of its own, unless one is given.
-    pub(crate) fn new(size: Size, seed: Option<u64>) -> Result<Self> {
+    pub(crate) fn new(size: Size, seed: Option<u64>, only: Option<String>) -> Result<Self> {
         let program = std::env::current_exe().map_err(|error| format!("this program can't find itself: {error}"))?;
         let seed = seed.unwrap_or_else(|| std::hash::RandomState::new().build_hasher().finish() >> 16);
-        Ok(Self { size, seed, in_ci: std::env::var_os("CI").is_some(), program })
+        Ok(Self { size, seed, only, in_ci: std::env::var_os("CI").is_some(), program })
     }
 
     /// The amount that belongs to the size.

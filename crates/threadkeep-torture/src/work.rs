@@ -1,6 +1,7 @@
 //! What writers, readers, importers and checkpointers do until they end or are killed.
 //!
-//! A writer says every step: `I` before a batch is given to the store, `A` when it was acknowledged, `E` when it failed.
+//! A writer says every step: `I` before a batch is given to the store, `A` when it was acknowledged, `E` when it failed, `N` when it was
+//! refused, as it had to be.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a reader stays in one state of the store.
 const HOLD: Duration = Duration::from_millis(300);
 const FORMAT: &str = "text";
+/// New items of a batch that must be refused.
+const SPOILED: u64 = 2;
 
 /// Writes threads until it is killed, or a number of batches.
 #[derive(Debug, clap::Args)]
@@ -44,6 +47,9 @@ pub(crate) struct Write {
     /// Waits for a word before it writes.
     #[arg(long)]
     wait: bool,
+    /// Gives batches between that must be refused as a whole, for an item in them that is there already.
+    #[arg(long)]
+    spoil: bool,
     /// Acknowledges before it gives the batch to the store: the sabotage of the controls.
     #[arg(long)]
     lie: bool,
@@ -218,6 +224,10 @@ impl<'a> Lane<'a> {
         while self.args.batches == 0 || batch < self.args.batches {
             let size = batch % 3 + 1;
             self.append(first, size, batch);
+            if self.args.spoil && batch % 4 == 1 {
+                self.spoil(first, first + size);
+                first += SPOILED;
+            }
             first += size;
             batch += 1;
             if !self.args.patient && self.waits.last().is_some_and(|wait| *wait > PATIENCE) {
@@ -259,6 +269,18 @@ impl<'a> Lane<'a> {
                     Err(error) => self.fail(&error, first, size),
                 }
             }
+        }
+    }
+
+    /// Gives new items together with one that was just stored.
+    fn spoil(&self, stored: u64, first: u64) {
+        let batch = |first, size| items(self.args.life, self.lane, first, size);
+        let (thread, spoiled) = (self.live.id(), [batch(first, SPOILED), batch(stored, 1)].concat());
+        say(format_args!("I {thread} {first} {SPOILED}"));
+        match self.live.append(spoiled) {
+            Ok(_) => say(format_args!("A {thread} {first} {SPOILED}")),
+            Err(Error::AlreadyExists { .. }) => say(format_args!("N {thread} {first} {SPOILED}")),
+            Err(error) => say(format_args!("E {thread} {first} {SPOILED} final {} {error}", error.kind())),
         }
     }
 

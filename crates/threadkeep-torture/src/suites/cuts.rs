@@ -46,11 +46,13 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     for number in 0..plan.pick(20, 500, 2_000) {
         let mode = if number % 2 == 0 { "data=ordered" } else { "data=writeback" };
         let mut tally = Tally::default();
-        let kind = Cut { mode, level: "synced", moment: Moment::Any };
+        // What is queued is acknowledged by a flush, which promises the same.
+        let level = if number % 4 == 3 { "queued" } else { "synced" };
+        let kind = Cut { mode, level, moment: if level == "queued" { Moment::FirstAcks } else { Moment::Any } };
         cut(plan, &disk, kind, &mut random, &mut tally, &mut durable)?;
         outcome.tally.absorb(tally, &format!("cut {number}"));
     }
-    durable.tell("synced", outcome);
+    durable.tell("synced and flushed", outcome);
     let (mut fast, mut all) = (Figures::default(), Tally::default());
     for number in 0..plan.pick(8, 60, 300) {
         let mut tally = Tally::default();

@@ -82,17 +82,21 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
         listed.extend(some_of((1..=count).collect(), for_ever, &mut random).into_iter().map(|at| fault(at, true)));
     }
     outcome.figure("calls that can fail", listed.len());
-    for fault in some_of(listed, plan.pick(40, usize::MAX, usize::MAX), &mut random) {
+    // These are few, and each of them opens another file.
+    let (opening, others): (Vec<_>, _) = listed.into_iter().partition(|fault| fault.call == "openat" && !fault.sticky);
+    let others = some_of(others, plan.pick(34, usize::MAX, usize::MAX), &mut random);
+    for (place, fault) in opening.into_iter().chain(others).enumerate() {
         let life = bench.next_life();
-        let inner = writing(life, false).command(plan, &bench.store());
+        let inner = writing_at(place, life).command(plan, &bench.store());
         let command = tools::strace(&inner, Some(&bench.store()), &fault.call, Some(&fault), &bench.log());
         figures.point(&mut bench, (life, command), (&fault.words(), fault.sticky), &mut outcome.tally)?;
     }
     let shim = tools::compile(SHORT_WRITES, bench.path(), "short.so", true)?;
     let writes = counts.get("pwrite64").copied().unwrap_or(0);
-    for at in some_of((1..=writes).collect(), plan.pick(12, usize::MAX, usize::MAX), &mut random) {
+    let short = some_of((1..=writes).collect(), plan.pick(12, usize::MAX, usize::MAX), &mut random);
+    for (place, at) in short.into_iter().enumerate() {
         let life = bench.next_life();
-        let mut command = writing(life, false).command(plan, &bench.store());
+        let mut command = writing_at(place, life).command(plan, &bench.store());
         command.env("LD_PRELOAD", &shim).env("TORTURE_SHORT_WRITE", at.to_string());
         figures.point(&mut bench, (life, command), (&format!("short write {at}"), false), &mut outcome.tally)?;
         figures.short += 1;
@@ -118,6 +122,14 @@ fn control(plan: &Plan, bench: &mut Bench<'_>, writes: u64) -> Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// Every second time queued appends, which share commits: when one fails, each of them must be kept, and in order.
+fn writing_at(place: usize, life: u64) -> Writing<'static> {
+    match place % 2 {
+        0 => writing(life, false),
+        _ => Writing { level: "queued", batches: BATCHES * 4, ..writing(life, false) },
+    }
 }
 
 fn writing(life: u64, lie: bool) -> Writing<'static> {

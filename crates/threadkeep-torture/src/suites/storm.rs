@@ -1,13 +1,17 @@
-//! T11: writers and checkpoints at once. SQLite before 3.51.3 loses or corrupts data here, and most runs don't show it: so the
+//! T11: writers, checkpoints and backups at once. SQLite before 3.51.3 loses or corrupts data here, and most runs don't show it: so the
 //! version itself is checked first.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+use threadkeep::StoreOptions;
+use threadkeep::blocking::Store;
 
 use crate::Result;
 use crate::checker::{self, Depth};
 use crate::child::Child;
-use crate::oracle::{Journal, Rule};
+use crate::oracle::{Journal, Rule, Tally};
 use crate::plan::{self, Plan};
 use crate::report::{Outcome, Stop};
 use crate::suites::kills::hear_all;
@@ -16,6 +20,8 @@ use crate::suites::{Writing, kills};
 /// The first version without the race between a writer and a checkpoint that starts the log anew.
 const FLOOR: i32 = 3_051_003;
 const WRITERS: u64 = 3;
+/// How many backups are made, one each second.
+const BACKUPS: usize = 3;
 /// Every kind of checkpoint, and a reader that keeps an old state in use.
 const OTHERS: [&str; 4] = ["PASSIVE", "RESTART", "TRUNCATE", "hold"];
 
@@ -37,7 +43,7 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     for lane in 0..WRITERS {
         let lanes = format!("lane-{lane}={lane}");
         let writing = Writing { lanes: &lanes, life: lane + 2, level: "synced", batches: 0, lie: false };
-        writers.push((lane + 2, Child::start(writing.command(plan, &store))?, Vec::new()));
+        writers.push(Writer { life: lane + 2, child: Child::start(writing.command(plan, &store))?, heard: Vec::new() });
     }
     let mut others = Vec::new();
     for mode in OTHERS {
@@ -47,20 +53,29 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
         other.hear_until("R")?;
         others.push(other);
     }
-    let (begun, mut largest) = (Instant::now(), 0);
+    let (begun, mut largest, mut backups) = (Instant::now(), 0, Vec::new());
     let lasting = Duration::from_secs(plan.pick(5, 120, 1_800));
     while begun.elapsed() < lasting {
         std::thread::sleep(Duration::from_millis(20));
-        writers.iter_mut().for_each(|(_, child, heard)| heard.extend(child.heard()));
+        writers.iter_mut().for_each(Writer::listen);
+        if backups.len() < BACKUPS && begun.elapsed().as_secs() > backups.len() as u64 {
+            let to = folder.path().join(format!("backup-{}", backups.len()));
+            backups.push(BackedUp::make(&store, to, &writers, &mut outcome.tally));
+        }
         let log = std::fs::metadata(store.join("threadkeep.db-wal")).map_or(0, |meta| meta.len());
         largest = largest.max(log);
     }
     for other in others {
         other.kill();
     }
-    for (life, child, mut heard) in writers {
-        heard.extend(child.kill());
-        hear(&mut journal, outcome, life, &heard);
+    let prepared = journal.clone();
+    let writers: Vec<(u64, Vec<String>)> = writers.into_iter().map(Writer::kill).collect();
+    for (life, heard) in &writers {
+        hear(&mut journal, outcome, *life, heard);
+    }
+    outcome.figure("backups", backups.len());
+    for backup in &backups {
+        backup.judge(plan, prepared.clone(), &writers, &mut outcome.tally);
     }
     outcome.figure("seconds", lasting.as_secs());
     outcome.figure("writers and others", format!("{WRITERS} and {}", OTHERS.len()));
@@ -76,6 +91,55 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     let (killed, found_out) = kills::control(plan)?;
     outcome.control(format!("writers that acknowledge before they store, {killed} kills"), found_out);
     Ok(())
+}
+
+struct Writer {
+    life: u64,
+    child: Child,
+    heard: Vec<String>,
+}
+
+impl Writer {
+    fn listen(&mut self) {
+        self.heard.extend(self.child.heard());
+    }
+
+    /// Its life, and all that it said.
+    fn kill(mut self) -> (u64, Vec<String>) {
+        self.heard.extend(self.child.kill());
+        (self.life, self.heard)
+    }
+}
+
+/// A backup, and how much each writer had said before it began.
+struct BackedUp {
+    folder: PathBuf,
+    said: Vec<usize>,
+}
+
+impl BackedUp {
+    fn make(store: &Path, folder: PathBuf, writers: &[Writer], tally: &mut Tally) -> Self {
+        let said = writers.iter().map(|writer| writer.heard.len()).collect();
+        let store = Store::open(StoreOptions::folder(store).label("backup"));
+        if let Err(error) = store.and_then(|store| store.backup(&folder.join(""))) {
+            tally.add(Rule::Misbehaved, format!("a backup: {}: {error}", error.kind()));
+        }
+        Self { folder, said }
+    }
+
+    /// What was acknowledged before it began is in it; what was issued later may be, in order.
+    fn judge(&self, plan: &Plan, mut journal: Journal, writers: &[(u64, Vec<String>)], tally: &mut Tally) {
+        for ((life, heard), said) in writers.iter().zip(&self.said) {
+            let (before, later) = heard.split_at(*said);
+            let issued: Vec<String> = later.iter().filter(|line| line.starts_with("I ")).cloned().collect();
+            hear_all(&mut journal, *life, before);
+            hear_all(&mut journal, *life, &issued);
+        }
+        let depth = Depth { verify: true, integrity: true, ..Depth::default() };
+        let mut found = Tally::default();
+        checker::judge(plan, &self.folder, &mut journal, depth, &mut found);
+        tally.absorb(found, &self.folder.display().to_string());
+    }
 }
 
 fn is_safe(version: i32) -> bool {

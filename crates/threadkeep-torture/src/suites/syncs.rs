@@ -36,8 +36,9 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     outcome.figure("syncs of a run", listed.len() / 2);
     let chosen = some_of(listed, plan.pick(16, usize::MAX, usize::MAX), &mut plan.random("syncs"));
     for repeat in 0..plan.pick(1, 3, 10) {
-        for fault in &chosen {
-            let level = if repeat % 3 == 2 { "queued" } else { "synced" };
+        for (place, fault) in chosen.iter().enumerate() {
+            // In a group of queued appends each of them must be told that the sync failed.
+            let level = if (place + repeat) % 3 == 2 { "queued" } else { "synced" };
             let mut tally = Tally::default();
             point(plan, &mut bench, fault, (level, false), &mut tally, &mut figures)?;
             outcome.tally.absorb(tally, &fault.words());

@@ -129,7 +129,7 @@ fn strangers(scene: &mut Scene<'_>, outcome: &mut Outcome) -> Result<()> {
     let close = "chmod 700 \"$1/shared/holders\"";
     let folder = scene.folder.path().display().to_string();
     tools::run("sh", &["-c", &format!("{open} && {close}"), "sh", &folder])?;
-    let plan = Plan { program, ..Plan::new(scene.plan.size, Some(scene.plan.seed))? };
+    let plan = Plan { program, ..Plan::new(scene.plan.size, Some(scene.plan.seed), None)? };
     let nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
     let words = match Peer::start(&plan, &store, "stranger", &nobody, &[]) {
         Err(words) => words,
@@ -226,7 +226,7 @@ pub(crate) struct Renumber {
 
 /// Plays the first process of the container.
 pub(crate) fn play_renumber(args: &Renumber) -> Result<()> {
-    let plan = Plan::new(crate::plan::Size::Pr, Some(0))?;
+    let plan = Plan::new(crate::plan::Size::Pr, Some(0), None)?;
     for round in 0..args.rounds {
         let number = args.first + round * 2;
         let mut holder = numbered(&plan, &args.store, "first")?;
