@@ -15,6 +15,7 @@ mod states;
 mod storm;
 mod syncs;
 mod syscalls;
+mod tampering;
 mod zoo;
 
 use std::path::Path;
@@ -41,6 +42,7 @@ const SUITES: &[Run] = &[
     ("T04", "states", states::run),
     ("T05", "syncs", syncs::run),
     ("T06", "failing", failing::run),
+    ("T08", "tampering", tampering::run),
     ("T09", "history", history::run),
     ("T10", "claims", claims::run),
     ("T11", "storm", storm::run),
