@@ -5,7 +5,11 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use crate::child::SILENT;
 use crate::oracle::{Rule, Tally};
+
+/// More figures than these are told one on each line.
+const ON_ONE_LINE: usize = 16;
 
 /// Why a suite ends early.
 #[derive(Debug)]
@@ -55,6 +59,10 @@ impl Outcome {
 
     /// Ends the suite.
     pub(crate) fn end(&mut self, ended: Result<(), Stop>) {
+        // Wherever a suite waited for it: who says nothing for longer than the bound hangs.
+        if matches!(&ended, Err(Stop::Broken(words)) if words == SILENT) {
+            self.tally.add(Rule::Hang, "a process that the suite waited for");
+        }
         self.stop = ended.err();
     }
 
@@ -113,7 +121,8 @@ impl Outcome {
         }
         let figures: Vec<String> =
             self.figures.iter().map(|(name, value)| format!("{name} {}", plain(value))).collect();
-        out += &format!("  {}\n", figures.join(", "));
+        let between = if figures.len() > ON_ONE_LINE { "\n  " } else { ", " };
+        out += &format!("  {}\n", figures.join(between));
         let counted: Vec<String> =
             Rule::ALL.iter().map(|rule| format!("{} {}", rule.words(), self.tally.count(*rule))).collect();
         out += &format!("  violations: {}\n", counted.join(", "));

@@ -10,6 +10,7 @@ mod failing;
 mod history;
 mod kills;
 mod moves;
+mod mutants;
 mod points;
 mod states;
 mod storm;
@@ -51,6 +52,7 @@ const SUITES: &[Run] = &[
     ("T13", "zoo", zoo::run),
     ("T14", "moves", moves::run),
     ("T15", "access", access::run),
+    ("T21", "mutants", mutants::run),
 ];
 
 /// What is to be run by these names, in the order of running, and what is to be said before.
@@ -85,6 +87,10 @@ pub(crate) fn run(plan: &Plan, names: &[String], json: bool) -> Result<bool> {
     let (suites, said) = chosen(names)?;
     if !json {
         said.iter().for_each(|words| println!("{words}"));
+    }
+    let wants_mutants = names.iter().any(|name| name.eq_ignore_ascii_case("T21") || name == "mutants");
+    if wants_mutants && !mutants::are_built_in() {
+        return Err("no defects are built into this program; build it with --features planted-defects".to_owned());
     }
     let missed = oracle::unnoticed();
     if !missed.is_empty() {
