@@ -176,7 +176,8 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     let mut figures = Figures::default();
     let mut skipped = Vec::new();
     let mut kinds = 0;
-    for kind in &KINDS {
+    let is_wanted = |kind: &&Kind| plan.only.as_ref().is_none_or(|only| kind.name == only);
+    for kind in KINDS.iter().filter(is_wanted) {
         if kind.name.contains("bound") && !tools::is_root() {
             skipped.push(format!("SKIP {} (mounting needs root)", kind.name));
             continue;
