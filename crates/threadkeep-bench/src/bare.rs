@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn the_floor_has_the_librarys_settings() {
         let found: Vec<&str> = pragmas().collect();
-        for pragma in ["foreign_keys = ON", "secure_delete = ON", "cache_size = -16384", "synchronous = FULL"] {
+        for pragma in ["foreign_keys = ON", "secure_delete = ON", "cache_size = -16384", "synchronous = EXTRA"] {
             assert!(found.contains(&pragma), "{pragma} is not in {found:?}");
         }
         assert!(SETTINGS.contains("JOURNAL_SIZE_LIMIT: i64 = 16 << 20"));
