@@ -53,14 +53,24 @@ statements! {
 pub(crate) struct Claim {
     pub(crate) holder: Option<Holder>,
     pub(crate) epoch: i64,
+    /// When it was read, by the engine's clock where there is one and a holder to be judged.
+    pub(crate) at: Option<Timestamp>,
 }
 
 /// Reads the claim on a thread.
 pub(crate) fn read(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Claim> {
     let claim = query_one(tx, CLAIM, &[thread.as_str().into()], |row| {
-        Ok(Claim { holder: read_holder(row)?, epoch: row.int(10)? })
+        Ok(Claim { holder: read_holder(row)?, epoch: row.int(10)?, at: None })
     })?;
-    claim.ok_or_else(|| Error::not_found("thread", thread))
+    let claim = claim.ok_or_else(|| Error::not_found("thread", thread))?;
+    let at = judged_at(tx, claim.holder.is_some())?;
+    Ok(Claim { at, ..claim })
+}
+
+/// The time by which holders are judged, from the engine's clock where it has one; not asked for when there is none to judge.
+pub(crate) fn judged_at(tx: &mut dyn Tx, any_holder: bool) -> Result<Option<Timestamp>> {
+    let clock = if any_holder { tx.clock()? } else { None };
+    Ok(clock.map(Timestamp))
 }
 
 /// The id of whoever claims a thread, alive or not.
@@ -73,6 +83,8 @@ pub(crate) fn take(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64, holder: &Hold
     if tx.execute(RAISE_EPOCH, &[thread.as_str().into(), epoch.into()])? == 0 {
         return Ok(None);
     }
+    // The lease is judged by the clock that it was written by.
+    let since = tx.clock()?.unwrap_or(holder.acquired_at.0);
     let args = [
         thread.as_str().into(),
         (epoch + 1).into(),
@@ -81,13 +93,19 @@ pub(crate) fn take(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64, holder: &Hold
         holder.hostname.as_str().into(),
         holder.pid.into(),
         holder.label.as_str().into(),
-        holder.acquired_at.0.into(),
+        since.into(),
         holder.boot.as_str().into(),
         holder.namespace.as_str().into(),
         holder.start_ticks.into(),
     ];
     tx.execute(WRITE_CLAIM, &args)?;
     Ok(Some(epoch + 1))
+}
+
+/// Whether this holder has the claim at this epoch: an earlier run took it, and its commit was not answered.
+pub(crate) fn has_taken(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64, holder: &Holder) -> Result<bool> {
+    let claim = read(tx, thread)?;
+    Ok(claim.epoch == epoch && claim.holder.is_some_and(|found| found.id == holder.id))
 }
 
 /// Gives the claim up; one that was taken over since stays with its new holder.
@@ -132,7 +150,8 @@ pub(crate) fn list(tx: &mut dyn Tx, scope: Scope) -> Result<Vec<ClaimInfo>> {
 
 /// Gives a sign of life for every claim of a holder.
 pub(crate) fn heartbeat(tx: &mut dyn Tx, holder: &str, now: Timestamp) -> Result<()> {
-    tx.execute(HEARTBEAT, &[holder.into(), now.0.into()]).map(drop)
+    let now = tx.clock()?.unwrap_or(now.0);
+    tx.execute(HEARTBEAT, &[holder.into(), now.into()]).map(drop)
 }
 
 fn read_holder(row: &Row<'_>) -> Result<Option<Holder>> {
@@ -170,7 +189,7 @@ impl Pulse {
                 let Some(db) = db.upgrade() else { return };
                 let (holder, now) = (holder.clone(), host.now());
                 // Nobody waits for it: a sign that fails is followed by another.
-                drop(db.write_now(Sync::Written, move |tx| heartbeat(tx, &holder, now)));
+                drop(db.write_now(Sync::Written.free().repeatable(), move |tx| heartbeat(tx, &holder, now)));
             }
         };
         let thread = thread::Builder::new().name("threadkeep-pulse".to_owned()).spawn(beat);
@@ -179,33 +198,60 @@ impl Pulse {
     }
 }
 
-/// Tells living holders from dead ones by the locks that they hold on their own files.
+/// Tells living holders from dead ones by the locks that they hold on their own files, and where there are no such locks, by
+/// the age of their last sign of life.
 ///
 /// A process number would not do: another container sees other numbers, and numbers are used again.
 #[derive(Debug)]
 pub(crate) struct Liveness {
-    /// `holders/` of the store; `None` in memory, where every holder is this very store.
-    folder: Option<PathBuf>,
-    /// Whether other machines see the folder, so that a free lock proves nothing.
-    shared: bool,
+    proof: Proof,
     /// This store's own file, locked.
     own: Mutex<Option<(PathBuf, File)>>,
 }
 
+#[derive(Debug)]
+enum Proof {
+    /// In memory every holder is this very store.
+    Own,
+    /// A lock on a file in the folder.
+    Lock {
+        folder: PathBuf,
+        /// Whether other machines see the folder, so that a free lock proves nothing.
+        shared: bool,
+    },
+    /// A lease, by the clock of the server.
+    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "there is no server"))]
+    Lease,
+}
+
 impl Liveness {
-    pub(crate) fn new(store: Option<&Path>, shared: bool) -> Self {
-        Self { folder: store.map(|store| store.join("holders")), shared, own: Mutex::new(None) }
+    pub(crate) fn locks(store: Option<&Path>, shared: bool) -> Self {
+        let proof = match store {
+            Some(store) => Proof::Lock { folder: store.join("holders"), shared },
+            None => Proof::Own,
+        };
+        Self { proof, own: Mutex::new(None) }
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) fn leases() -> Self {
+        Self { proof: Proof::Lease, own: Mutex::new(None) }
     }
 
     /// Whether a holder has to give signs of life, because its lock does not show everywhere that it lives.
     pub(crate) fn needs_signs(&self) -> bool {
-        self.shared
+        matches!(self.proof, Proof::Lock { shared: true, .. } | Proof::Lease)
+    }
+
+    /// Whether there are no locks at all.
+    pub(crate) fn has_leases_only(&self) -> bool {
+        matches!(self.proof, Proof::Lease)
     }
 
     /// Makes this store's holder visible as alive until the process ends or the store is dropped; again, if somebody has removed
     /// or replaced its file.
     pub(crate) fn announce(&self, id: &str) -> Result<()> {
-        let Some(folder) = &self.folder else {
+        let Proof::Lock { folder, .. } = &self.proof else {
             return Ok(());
         };
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
@@ -225,20 +271,22 @@ impl Liveness {
 
     /// Whether the holder is alive.
     pub(crate) fn is_alive(&self, holder: &Holder, now: Timestamp) -> bool {
-        let Some(folder) = &self.folder else {
-            return true;
+        let leased = now.0.saturating_sub(holder.heartbeat_at.0) < LEASE_MILLIS;
+        let (folder, shared) = match &self.proof {
+            Proof::Own => return true,
+            Proof::Lease => return leased,
+            Proof::Lock { folder, shared } => (folder, *shared),
         };
         // The id becomes a file name: only what a store mints is let through.
         if uuid::Uuid::try_parse(&holder.id).is_err() {
             return false;
         }
         let path = folder.join(&holder.id);
-        let leased = now.0.saturating_sub(holder.heartbeat_at.0) < LEASE_MILLIS;
         if let Some(misjudged) = misjudge(holder, leased) {
             return misjudged;
         }
         match open_to_look(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => self.shared && leased,
+            Err(error) if error.kind() == ErrorKind::NotFound => shared && leased,
             Err(_) => true,
             // Shared, so that two who look at the same moment don't take each other for the holder.
             Ok(file) => match file.try_lock_shared() {
@@ -249,7 +297,7 @@ impl Liveness {
                     true
                 }
                 Err(std::fs::TryLockError::Error(_)) => leased,
-                Ok(()) if self.shared => leased,
+                Ok(()) if shared => leased,
                 Ok(()) => {
                     // Nobody can hold it again: its store would have minted another id.
                     drop(std::fs::remove_file(&path));

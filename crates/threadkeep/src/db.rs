@@ -8,6 +8,8 @@ pub(crate) mod gate;
 pub(crate) mod group;
 pub(crate) mod identity;
 pub(crate) mod migrations;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 pub(crate) mod pragmas;
 pub(crate) mod readers;
 pub(crate) mod room;
@@ -190,6 +192,11 @@ pub(crate) trait Tx {
         args: &[Value<'_>],
         visit: &mut dyn FnMut(&Row<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()>;
+
+    /// The engine's own clock in milliseconds since the epoch, where it has one: all machines that use the store share it.
+    fn clock(&mut self) -> Result<Option<i64>> {
+        Ok(None)
+    }
 }
 
 /// Reads the first row, if there is one.
@@ -229,8 +236,57 @@ pub(crate) enum Sync {
     Synced,
 }
 
-/// A request that writes; it may run more than once, and is finished once.
-pub(crate) trait WriteRequest: Send {
+/// In which order a write runs beside the others that were asked for through the same store.
+///
+/// SQLite has one writer, which runs everything in the order of asking; an engine with several workers needs to be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "one writer keeps every order"))]
+pub(crate) enum Order {
+    /// After everything that was asked for before it.
+    AfterAll,
+    /// After what was asked for under the same name before it. Other names may overtake it.
+    Within(String),
+    /// Whenever a worker is free.
+    Free,
+}
+
+/// What a write asks of the driver.
+#[derive(Debug, Clone)]
+#[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "one writer keeps every order, and a file answers"))]
+pub(crate) struct Terms {
+    pub(crate) sync: Sync,
+    pub(crate) order: Order,
+    /// Whether a second run, when it is not known whether the first was committed, gives the same end and a true answer.
+    pub(crate) repeatable: bool,
+}
+
+impl Terms {
+    /// Says that a second run changes nothing and finds out what the first one did.
+    pub(crate) fn repeatable(self) -> Self {
+        Self { repeatable: true, ..self }
+    }
+}
+
+impl From<Sync> for Terms {
+    fn from(sync: Sync) -> Self {
+        Self { sync, order: Order::AfterAll, repeatable: false }
+    }
+}
+
+impl Sync {
+    /// In the order of what is asked for under this name: that of a thread.
+    pub(crate) fn within(self, name: &str) -> Terms {
+        Terms { order: Order::Within(name.to_owned()), ..self.into() }
+    }
+
+    /// In no order.
+    pub(crate) fn free(self) -> Terms {
+        Terms { order: Order::Free, ..self.into() }
+    }
+}
+
+/// A request; it may run more than once, and is finished once.
+pub(crate) trait Request: Send {
     /// How much memory it holds, roughly.
     fn bytes(&self) -> usize;
     fn run(&mut self, tx: &mut dyn Tx) -> Result<()>;
@@ -239,13 +295,16 @@ pub(crate) trait WriteRequest: Send {
     fn finish(self: Box<Self>, outcome: Result<()>);
 }
 
-/// A request that reads.
-pub(crate) type ReadRequest = Box<dyn FnOnce(&mut dyn Tx) + Send>;
+/// Runs a request once, and answers it.
+pub(crate) fn answer(mut request: Box<dyn Request>, tx: &mut dyn Tx) {
+    let outcome = request.run(tx);
+    request.finish(outcome);
+}
 
-/// A driver: takes requests and runs them in order.
+/// A driver: takes requests and runs them in the order that their terms ask for.
 pub(crate) trait Driver: Send + std::marker::Sync + std::fmt::Debug {
-    fn submit_write(&self, request: Box<dyn WriteRequest>, sync: Sync);
-    fn submit_read(&self, request: ReadRequest);
+    fn submit_write(&self, request: Box<dyn Request>, terms: Terms);
+    fn submit_read(&self, request: Box<dyn Request>);
 }
 
 /// A cheap-clone handle of a driver, with typed requests.
@@ -276,15 +335,15 @@ impl Db {
         WeakDb { driver: Arc::downgrade(&self.driver), rooms: self.rooms.clone() }
     }
 
-    /// Runs a closure that writes in its own savepoint, and answers after the commit. A caller who stops waiting before there
+    /// Runs a closure that writes as if alone, and answers after the commit. A caller who stops waiting before there
     /// was room for it has asked for nothing; later it is done all the same.
-    pub(crate) async fn write<T, F>(&self, sync: Sync, run: F) -> Result<T>
+    pub(crate) async fn write<T, F>(&self, terms: impl Into<Terms>, run: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&mut dyn Tx) -> Result<T> + Send + 'static,
     {
-        let place = self.place(0).await;
-        self.write_in(place, sync, run).await
+        let (place, terms) = (self.place(0), terms.into());
+        self.write_in(place.await, terms, run).await
     }
 
     /// Waits for room for a request that carries this many bytes.
@@ -293,55 +352,50 @@ impl Db {
     }
 
     /// Queues a closure that writes; dropping the answer does not stop it.
-    pub(crate) fn write_in<T, F>(&self, place: Place, sync: Sync, run: F) -> Pending<T>
+    pub(crate) fn write_in<T, F>(&self, place: Place, terms: impl Into<Terms>, run: F) -> Pending<T>
     where
         T: Send + 'static,
         F: FnMut(&mut dyn Tx) -> Result<T> + Send + 'static,
     {
-        self.write_undoable(place, sync, run, || {})
+        self.write_undoable(place, terms, run, || {})
     }
 
     /// As [`Db::write_in`], for a closure that leaves traces beside the transaction: `undo` takes them back when what it did
     /// is taken back, before any other request runs.
-    pub(crate) fn write_undoable<T, F, U>(&self, place: Place, sync: Sync, run: F, undo: U) -> Pending<T>
+    pub(crate) fn write_undoable<T, F, U>(&self, place: Place, terms: impl Into<Terms>, run: F, undo: U) -> Pending<T>
     where
         T: Send + 'static,
         F: FnMut(&mut dyn Tx) -> Result<T> + Send + 'static,
         U: Fn() + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        self.driver.submit_write(Box::new(TypedWrite { run, undo, value: None, reply, place }), sync);
+        self.driver.submit_write(Box::new(Typed { run, undo, value: None, reply, place }), terms.into());
         Pending(answer)
     }
 
     /// Queues a closure that writes, though there is no room: for what can't wait, at most one for each handle.
-    pub(crate) fn write_now<T, F>(&self, sync: Sync, run: F) -> Pending<T>
+    pub(crate) fn write_now<T, F>(&self, terms: impl Into<Terms>, run: F) -> Pending<T>
     where
         T: Send + 'static,
         F: FnMut(&mut dyn Tx) -> Result<T> + Send + 'static,
     {
-        self.write_in(self.rooms.writes.beside(), sync, run)
+        self.write_in(self.rooms.writes.beside(), terms, run)
     }
 
-    /// Runs a closure that reads one snapshot.
+    /// Runs a closure that reads one snapshot; it may run more than once.
     pub(crate) async fn read<T, F>(&self, run: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut dyn Tx) -> Result<T> + Send + 'static,
+        F: FnMut(&mut dyn Tx) -> Result<T> + Send + 'static,
     {
         let place = self.rooms.reads.enter(1).await;
         let (reply, answer) = oneshot::channel();
-        self.driver.submit_read(Box::new(move |tx| {
-            let outcome = run(tx);
-            drop(place);
-            // A caller that no longer waits needs no answer.
-            drop(reply.send(outcome));
-        }));
+        self.driver.submit_read(Box::new(Typed { run, undo: || {}, value: None, reply, place }));
         Pending(answer).await
     }
 }
 
-struct TypedWrite<T, F, U> {
+struct Typed<T, F, U> {
     run: F,
     undo: U,
     value: Option<T>,
@@ -349,7 +403,7 @@ struct TypedWrite<T, F, U> {
     place: Place,
 }
 
-impl<T, F, U> WriteRequest for TypedWrite<T, F, U>
+impl<T, F, U> Request for Typed<T, F, U>
 where
     T: Send,
     F: FnMut(&mut dyn Tx) -> Result<T> + Send,
@@ -445,13 +499,15 @@ pub(crate) fn all_statements() -> Vec<Statement> {
     areas.concat()
 }
 
-/// The texts of all statements by name, for the test that prepares them on PostgreSQL.
+/// All statements for the tests that prepare them: the name, the text as SQLite gets it, and the text as PostgreSQL gets it.
 #[doc(hidden)]
-pub fn statement_texts() -> Vec<(String, String)> {
-    all_statements().into_iter().map(|statement| (statement.name.to_owned(), for_postgres(statement.sql))).collect()
+pub fn statement_texts() -> Vec<(String, String, String)> {
+    let texts = |it: Statement| (it.name.to_owned(), it.sql.to_owned(), for_postgres(it.sql));
+    all_statements().into_iter().map(texts).collect()
 }
 
-/// Rewrites `?N` to `$N`. Our texts hold no question mark in a literal; a test checks that.
+/// Rewrites a text for PostgreSQL: `?N` to `$N`, and the locks on rows, which SQLite takes for comments, since its one writer
+/// needs none. Our texts hold no question mark in a literal; a test checks that.
 pub(crate) fn for_postgres(sql: &str) -> String {
-    sql.replace('?', "$")
+    sql.replace('?', "$").replace("/* FOR UPDATE OF t */", "FOR UPDATE OF t").replace("/* FOR UPDATE */", "FOR UPDATE")
 }

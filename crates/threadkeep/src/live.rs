@@ -11,7 +11,7 @@ use crate::claim::ReleaseRequest;
 use crate::claims;
 use crate::concurrency::atomic::{AtomicI64, Ordering};
 use crate::db::room::Place;
-use crate::db::{Pending, Sync, Tx};
+use crate::db::{Pending, Sync, Terms, Tx};
 use crate::error::{Error, Result};
 use crate::id::{Address, ItemId, ThreadId, WriterId};
 use crate::item::{Appended, Durability, Expect, Item, Kind, NewItem, Role};
@@ -139,15 +139,22 @@ impl LiveThread {
         for _ in 0..CLAIM_ATTEMPTS {
             let mut claiming = Claiming::new(&inner, &id);
             let (thread, holder, reason) = (id.clone(), holder.clone(), reason.clone());
-            let (host, taken) = (Arc::clone(&inner.host), claiming.taken.clone());
+            let (host, taken, mut tried) = (Arc::clone(&inner.host), claiming.taken.clone(), None);
             // All in one transaction: however many take it over at once, each of them does, one after the other.
             let take = move |tx: &mut dyn Tx| {
+                threads::lock(tx, &thread)?;
                 let claim = claims::read(tx, &thread)?;
+                // An earlier run took it, and its commit was not answered.
+                if tried == Some(claim.epoch) && claim.holder.as_ref().is_some_and(|found| found.id == holder.id) {
+                    taken.set(tried);
+                    return Ok(tried);
+                }
                 let from = claim.holder.map_or_else(|| "nobody".to_owned(), |from| from.to_string());
                 let text = format!("{} took this thread over from {from}: {reason}", holder.label);
                 let view = View { role: Some(Role::System), parts: vec![Part::Note { text }], ..View::default() };
                 let event = Prepared::new(NewItem::from_view(Kind::Event, &view), &*host)?;
                 let epoch = claims::take(tx, &thread, claim.epoch, &holder)?;
+                tried = epoch.or(tried);
                 if let Some(epoch) = epoch {
                     let request = Append {
                         thread: thread.clone(),
@@ -256,7 +263,8 @@ impl LiveThread {
             }
             Ok(TurnEnded { ordinal, handed_over })
         };
-        let pending = self.send_under_claim(&mut state, change).await?;
+        // A second run would find no open turn.
+        let pending = self.send_under_claim(&mut state, self.terms(Sync::Synced), change).await?;
         state.leaving = Some(Leaving::EndOfTurn(pending));
         let missing = || Error::Backend { detail: "the end of the turn was not answered".to_owned() };
         self.leave(&mut state).await?.ok_or_else(missing)
@@ -281,8 +289,10 @@ impl LiveThread {
     /// # Errors
     /// [`Error::NotFound`] when the thread does not reach the item.
     pub async fn rewind(&self, to: Address) -> Result<()> {
-        self.under_claim(move |tx, claim| head::set_head(tx, claim.thread, claim.epoch, claim.writer, claim.now, to))
-            .await
+        let rewind = move |tx: &mut dyn Tx, claim: &UnderClaim<'_>| {
+            head::set_head(tx, claim.thread, claim.epoch, claim.writer, claim.now, to)
+        };
+        self.under_claim(self.terms(Sync::Synced).repeatable(), rewind).await
     }
 
     /// Starts afresh: the next append begins a new root. What was written stays readable by its addresses. Gives the number
@@ -291,7 +301,11 @@ impl LiveThread {
     /// # Errors
     /// As every write under a claim.
     pub async fn clear(&self) -> Result<u64> {
-        self.under_claim(|tx, claim| head::clear(tx, claim.thread, claim.epoch, claim.writer, claim.now)).await
+        let clear = |tx: &mut dyn Tx, claim: &UnderClaim<'_>| {
+            head::clear(tx, claim.thread, claim.epoch, claim.writer, claim.now)
+        };
+        // A second run would not know how long the path was.
+        self.under_claim(self.terms(Sync::Synced), clear).await
     }
 
     /// Where the thread stands; `None` when nothing is stored or it was cleared.
@@ -437,7 +451,12 @@ impl LiveThread {
             }
             Ok(appended)
         };
-        self.live.inner.db.write_in(place, sync, write).await
+        self.live.inner.db.write_in(place, self.terms(sync), write).await
+    }
+
+    /// Of a write that belongs to the thread.
+    fn terms(&self, sync: Sync) -> Terms {
+        sync.within(self.live.id.as_str())
     }
 
     /// Waits for what was queued; a closed handle has nothing on its way.
@@ -497,15 +516,23 @@ impl LiveThread {
         let (row, taken) = (creation.clone(), Taken::default());
         let place = self.live.inner.db.place(0).await;
         let create = {
-            let taken = taken.clone();
+            let (taken, mut runs) = (taken.clone(), 0);
             move |tx: &mut dyn Tx| {
-                let epoch = threads::create(tx, &row)?;
-                let epoch = claims::take(tx, &row.id, epoch, &holder)?;
+                runs += 1;
+                let earlier = if runs > 1 { threads::created(tx, &row)? } else { None };
+                let epoch = match earlier {
+                    Some(epoch) if claims::has_taken(tx, &row.id, epoch, &holder)? => Some(epoch),
+                    _ => {
+                        let epoch = threads::create(tx, &row)?;
+                        claims::take(tx, &row.id, epoch, &holder)?
+                    }
+                };
                 taken.set(epoch);
                 Ok(epoch)
             }
         };
-        let pending = self.live.inner.db.write_undoable(place, sync, create, taken.undo());
+        let terms = self.terms(sync).repeatable();
+        let pending = self.live.inner.db.write_undoable(place, terms, create, taken.undo());
         state.phase = Phase::Birth(creation, pending, taken);
         Ok(())
     }
@@ -606,7 +633,8 @@ impl LiveThread {
             drop(inner.holder());
             inner.holder_id().to_owned()
         });
-        inner.db.write_in(place, sync, move |tx| {
+        // A second run of what was stored is refused, and the refusal is judged by the items' ids.
+        inner.db.write_in(place, self.terms(sync).repeatable(), move |tx| {
             if let Some(before) = request.requires
                 && path::key_by_id(tx, before)?.is_none()
             {
@@ -716,16 +744,16 @@ impl LiveThread {
     }
 
     /// Runs a change of the thread under the claim, after everything that was appended.
-    async fn under_claim<T, F>(&self, run: F) -> Result<T>
+    async fn under_claim<T, F>(&self, terms: Terms, run: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&mut dyn Tx, &UnderClaim<'_>) -> Result<T> + Send + 'static,
     {
         let mut state = self.live.state.lock().await;
-        self.send_under_claim(&mut state, run).await?.await
+        self.send_under_claim(&mut state, terms, run).await?.await
     }
 
-    async fn send_under_claim<T, F>(&self, state: &mut State, mut run: F) -> Result<Pending<T>>
+    async fn send_under_claim<T, F>(&self, state: &mut State, terms: Terms, mut run: F) -> Result<Pending<T>>
     where
         T: Send + 'static,
         F: FnMut(&mut dyn Tx, &UnderClaim<'_>) -> Result<T> + Send + 'static,
@@ -737,7 +765,7 @@ impl LiveThread {
         let now = self.live.inner.host.now();
         let change = move |tx: &mut dyn Tx| run(tx, &UnderClaim { thread: &thread, epoch, writer, now });
         let place = self.live.inner.db.place(0).await;
-        Ok(self.live.inner.db.write_in(place, Sync::Synced, change))
+        Ok(self.live.inner.db.write_in(place, terms, change))
     }
 }
 
@@ -761,8 +789,8 @@ impl Drop for Live {
 fn give_up(inner: &Inner, id: &ThreadId, phase: &Phase) -> Option<Pending<()>> {
     match phase {
         Phase::Open(epoch) => {
-            let (id, epoch) = (id.clone(), *epoch);
-            Some(inner.db.write_now(Sync::Written, move |tx| claims::release(tx, &id, epoch)))
+            let (terms, id, epoch) = (Sync::Written.within(id.as_str()).repeatable(), id.clone(), *epoch);
+            Some(inner.db.write_now(terms, move |tx| claims::release(tx, &id, epoch)))
         }
         Phase::Birth(_, _, taken) => Some(taken.give_up(inner, id)),
         Phase::Unborn(_) | Phase::Closed => None,
@@ -778,15 +806,20 @@ async fn take_claim(inner: &Arc<Inner>, id: &ThreadId) -> Result<(Claiming, i64)
         if claim.holder.as_ref().is_some_and(|current| current.id == holder.id) {
             // A handle of this store that was dropped may have its release in the writer's queue: ask behind it.
             let thread = id.clone();
-            claim = inner.db.write(Sync::Written, move |tx| claims::read(tx, &thread)).await?;
+            let terms = Sync::Written.within(id.as_str()).repeatable();
+            claim = inner.db.write(terms, move |tx| claims::read(tx, &thread)).await?;
         }
-        if let Some(current) = claim.holder.filter(|current| inner.is_alive(current)) {
+        if let Some(current) = claim.holder.filter(|current| inner.is_alive(current, claim.at)) {
             return Err(Error::ClaimHeld { thread: id.clone(), holder: Box::new(current) });
         }
         let mut claiming = Claiming::new(inner, id);
-        let (thread, holder, taken) = (id.clone(), holder.clone(), claiming.taken.clone());
+        let (thread, holder, taken, mut runs) = (id.clone(), holder.clone(), claiming.taken.clone(), 0);
         let take = move |tx: &mut dyn Tx| {
-            let epoch = claims::take(tx, &thread, claim.epoch, &holder)?;
+            runs += 1;
+            let epoch = match runs > 1 && claims::has_taken(tx, &thread, claim.epoch + 1, &holder)? {
+                true => Some(claim.epoch + 1),
+                false => claims::take(tx, &thread, claim.epoch, &holder)?,
+            };
             taken.set(epoch);
             Ok(epoch)
         };
@@ -816,8 +849,8 @@ impl Taken {
 
     /// Gives up the claim behind its taking, in the writer's queue: only there it is known whether it was taken.
     fn give_up(&self, inner: &Inner, id: &ThreadId) -> Pending<()> {
-        let (id, taken) = (id.clone(), self.clone());
-        inner.db.write_now(Sync::Written, move |tx| match taken.0.load(Ordering::SeqCst) {
+        let (terms, id, taken) = (Sync::Written.within(id.as_str()).repeatable(), id.clone(), self.clone());
+        inner.db.write_now(terms, move |tx| match taken.0.load(Ordering::SeqCst) {
             Self::NOTHING => Ok(()),
             epoch => claims::release(tx, &id, epoch),
         })
@@ -845,7 +878,8 @@ impl Claiming {
     {
         let place = self.inner.db.place(0).await;
         self.is_open = true;
-        let outcome = self.inner.db.write_undoable(place, Sync::Synced, run, self.taken.undo()).await;
+        let terms = Sync::Synced.within(self.id.as_str()).repeatable();
+        let outcome = self.inner.db.write_undoable(place, terms, run, self.taken.undo()).await;
         self.is_open = matches!(outcome, Ok(Some(_)));
         outcome
     }

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::id::{Address, ItemId, ItemKey, ThreadId};
 use crate::item::{Hash, NewItem, check_text};
 use crate::log::read::load_spliced;
-use crate::log::{path, rows};
+use crate::log::{order, path, rows};
 use crate::thread::ThreadPatch;
 use crate::time::Timestamp;
 
@@ -21,6 +21,7 @@ pub const MAX_NOTE_BYTES: usize = 64;
 statements! {
     SOURCE = "SELECT agent, path, thread, size, mtime, consumed, prefix, records, skipped, state FROM sources WHERE path = ?1";
     SOURCES_OF = "SELECT agent, path, thread, size, mtime, consumed, prefix, records, skipped, state FROM sources WHERE thread = ?1 ORDER BY key";
+    LOCK_SOURCE = "SELECT key FROM sources WHERE path = ?1 /* FOR UPDATE */";
     STAMPS = "SELECT path, size, mtime, records, skipped, thread, agent FROM sources WHERE path > ?1 ORDER BY path LIMIT ?2";
     WRITE_SOURCE = "INSERT INTO sources (key, agent, path, thread, size, mtime, consumed, prefix, records, skipped, state, imported_at)
         VALUES ((SELECT coalesce(max(key), 0) + 1 FROM sources), ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
@@ -222,6 +223,9 @@ pub(crate) fn stored(tx: &mut dyn Tx, ids: &[ItemId]) -> Result<Vec<ItemId>> {
 pub(crate) fn write(tx: &mut dyn Tx, batch: &ImportBatch, now: Timestamp) -> Result<()> {
     let source = &batch.source;
     check_text("path", &source.path, MAX_PATH_BYTES)?;
+    if query_one(tx, LOCK_SOURCE, &[source.path.as_str().into()], |_| Ok(()))?.is_none() {
+        order::line_up(tx)?;
+    }
     let found = find(tx, &source.path)?.map(|stored| (stored.consumed, stored.prefix));
     if found != batch.expected {
         let (expected, found) = (show_progress(batch.expected), show_progress(found));
@@ -374,6 +378,7 @@ pub(crate) fn begin_file(tx: &mut dyn Tx, path: &str, thread: &ThreadId, row: &F
     }
     let waiting = waiting_name(path);
     tx.execute(DROP_FILE, &[waiting.as_str().into()])?;
+    order::line_up(tx)?;
     let mut args = vec![waiting.as_str().into()];
     args.extend(row.columns.iter().map(Owned::value));
     tx.execute(PUT_FILE, &args).map(drop)

@@ -11,9 +11,11 @@ use std::time::Duration;
 use crate::claim::Holder;
 use crate::claims::{self, Liveness, Pulse};
 use crate::concurrency::{Mutex, block_on, thread};
+#[cfg(feature = "postgres")]
+use crate::db::postgres::{self, Opening, address::Address};
 use crate::db::sqlite::{self, Location};
 use crate::db::writer::SqliteDriver;
-use crate::db::{Db, Sync, Tx, Value, migrations, query_one, statements};
+use crate::db::{Db, Sync, Terms, Tx, Value, migrations, query_one, statements};
 use crate::error::{Error, Result};
 use crate::host::{Host, SystemHost};
 use crate::id::{ItemId, ThreadId, WorkspaceId, WriterId};
@@ -41,6 +43,8 @@ statements! {
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
     pub(crate) folder: Option<PathBuf>,
+    #[cfg(feature = "postgres")]
+    pub(crate) address: Option<Address>,
     pub(crate) read_only: bool,
     pub(crate) busy_bound: Duration,
     pub(crate) label: String,
@@ -54,16 +58,41 @@ impl StoreOptions {
         Self { folder: Some(folder.into()), ..Self::memory() }
     }
 
+    /// A store in a PostgreSQL database: `postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME`.
+    ///
+    /// The schema (`threadkeep` unless it is named) is made when it is missing and holds nothing else. Several hosts, sockets
+    /// (`?host=FOLDER`), `sslmode`, `sslrootcert` and the other parameters are those of every client of PostgreSQL. The
+    /// password is shown nowhere.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for what is no such address.
+    #[cfg(feature = "postgres")]
+    pub fn postgres(address: &str) -> Result<Self> {
+        let address = Some(Address::parse(address)?);
+        Ok(Self { address, migrations: migrations::POSTGRES, ..Self::memory() })
+    }
+
     /// A store in memory, gone with its last handle.
     pub fn memory() -> Self {
         Self {
             folder: None,
+            #[cfg(feature = "postgres")]
+            address: None,
             read_only: false,
             busy_bound: DEFAULT_BUSY_BOUND,
             label: "threadkeep".to_owned(),
             host: Arc::new(SystemHost),
             migrations: migrations::SQLITE,
         }
+    }
+
+    /// The place of the store, for people: its folder, or its address without the password.
+    pub fn place(&self) -> String {
+        #[cfg(feature = "postgres")]
+        if let Some(address) = &self.address {
+            return address.to_string();
+        }
+        self.folder.as_ref().map_or_else(|| "memory".to_owned(), |folder| folder.display().to_string())
     }
 
     /// Opens for reading only; nothing is created, and writing answers [`Error::ReadOnly`].
@@ -205,7 +234,10 @@ impl Store {
             |info: &WorkspaceInfo| keys.own.iter().all(|key| info.keys.iter().any(|(_, have)| *have == key.key));
         let info = match known.await? {
             Some(info) if has_all(&info) => info,
-            _ => self.inner.db.write(Sync::Synced, move |tx| workspaces::resolve(tx, &keys, fresh, now)).await?,
+            _ => {
+                let resolve = move |tx: &mut dyn Tx| workspaces::resolve(tx, &keys, fresh, now);
+                self.inner.db.write(Sync::Synced.free().repeatable(), resolve).await?
+            }
         };
         Ok(self.enter(info))
     }
@@ -342,7 +374,7 @@ impl Workspace {
 
 impl Inner {
     /// A store on a driver that has opened it.
-    pub(crate) fn on(db: Db, options: StoreOptions, notices: Vec<String>) -> Result<Self> {
+    pub(crate) fn on(db: Db, options: StoreOptions, liveness: Liveness, notices: Vec<String>) -> Result<Self> {
         let host = options.host;
         let (now, process) = (host.now(), host.process());
         let holder = Holder {
@@ -357,11 +389,10 @@ impl Inner {
             acquired_at: now,
             heartbeat_at: now,
         };
-        let shared = !notices.is_empty();
         Ok(Self {
             id: store_id(&db, &*host, now)?,
             db,
-            liveness: Liveness::new(options.folder.as_deref(), shared),
+            liveness,
             holder,
             writer: Mutex::new(None),
             read_only: options.read_only,
@@ -388,8 +419,9 @@ impl Inner {
         Ok(Holder { acquired_at: now, heartbeat_at: now, ..self.holder.clone() })
     }
 
-    pub(crate) fn is_alive(&self, holder: &Holder) -> bool {
-        self.liveness.is_alive(holder, self.host.now())
+    /// Whether a holder is alive, at the time by the engine's clock where there is one.
+    pub(crate) fn is_alive(&self, holder: &Holder, at: Option<Timestamp>) -> bool {
+        holder.id == self.holder.id || self.liveness.is_alive(holder, at.unwrap_or_else(|| self.host.now()))
     }
 
     /// This machine's writer in this store.
@@ -405,7 +437,10 @@ impl Inner {
         });
         let writer = match known.await? {
             Some(writer) => writer,
-            None => self.db.write(Sync::Synced, move |tx| writers::mint(tx, &machine, fresh, now)).await?,
+            None => {
+                let mint = move |tx: &mut dyn Tx| writers::mint(tx, &machine, fresh, now);
+                self.db.write(Sync::Synced.free().repeatable(), mint).await?
+            }
         };
         *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
         Ok(writer)
@@ -415,25 +450,28 @@ impl Inner {
         if planted::is(Defect::FlushesWithoutSync) {
             return Ok(());
         }
-        self.db.write(Sync::Synced, |tx| tx.execute(SYNC_BARRIER, &[]).map(drop)).await
+        let terms = Terms::from(Sync::Synced).repeatable();
+        self.db.write(terms, |tx| tx.execute(SYNC_BARRIER, &[]).map(drop)).await
     }
 
     /// Whether it is time for a sign of life; answers yes to one caller.
     pub(crate) fn heartbeat_is_due(&self, now: Timestamp) -> bool {
         let mut last = self.last_heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
         let due = now.0.saturating_sub(last.0) >= claims::HEARTBEAT_MILLIS || now.0 < last.0;
-        if due {
+        // Where there is a pulse it does that alone: here it would lock the claims of other threads for a commit.
+        if due && !self.liveness.has_leases_only() {
             *last = now;
+            return true;
         }
-        due
+        false
     }
 
     pub(crate) fn holder_id(&self) -> &str {
         &self.holder.id
     }
 
-    fn mark_live(&self, mut thread: Thread) -> Thread {
-        thread.live = thread.holder.as_ref().is_some_and(|holder| self.is_alive(holder));
+    fn mark_live(&self, mut thread: Thread, at: Option<Timestamp>) -> Thread {
+        thread.live = thread.holder.as_ref().is_some_and(|holder| self.is_alive(holder, at));
         thread
     }
 
@@ -481,6 +519,19 @@ fn inherit(creation: &mut Creation, source: &Thread) {
 }
 
 fn open_inner(options: StoreOptions) -> Result<Inner> {
+    #[cfg(feature = "postgres")]
+    if let Some(address) = options.address.clone() {
+        let opening = Opening {
+            address,
+            read_only: options.read_only,
+            busy_bound: options.busy_bound,
+            label: options.label.clone(),
+            migrations: options.migrations,
+            now: options.host.now().0,
+        };
+        let (driver, notices) = postgres::open(opening)?;
+        return Inner::on(Db::new(Arc::new(driver)), options, Liveness::leases(), notices);
+    }
     let location = Location {
         folder: options.folder.clone(),
         read_only: options.read_only,
@@ -491,7 +542,8 @@ fn open_inner(options: StoreOptions) -> Result<Inner> {
     let opened = sqlite::open(&location)?;
     let notices = opened.notices.clone();
     let driver = SqliteDriver::start(&location, opened)?;
-    Inner::on(Db::new(Arc::new(driver)), options, notices)
+    let liveness = Liveness::locks(location.folder.as_deref(), !notices.is_empty());
+    Inner::on(Db::new(Arc::new(driver)), options, liveness, notices)
 }
 
 /// The store's id, minted by whoever opens it first.
@@ -500,7 +552,7 @@ fn store_id(db: &Db, host: &dyn Host, now: Timestamp) -> Result<uuid::Uuid> {
     let fresh = mint_uuid(host, now);
     let stored = match block_on(db.read(read))? {
         Some(stored) => Some(stored),
-        None => block_on(db.write(Sync::Synced, move |tx| {
+        None => block_on(db.write(Sync::Synced.free().repeatable(), move |tx| {
             tx.execute(WRITE_FACT, &["store-id".into(), Value::Blob(fresh.as_bytes())])?;
             read(tx)
         }))?,

@@ -31,7 +31,8 @@ macro_rules! list {
             " ",
             $dir,
             ", t.id ",
-            $dir
+            $dir,
+            " LIMIT ?13"
         )
     };
 }
@@ -69,26 +70,35 @@ pub(crate) fn page(tx: &mut dyn Tx, scope: Scope, query: &ListQuery) -> Result<P
         Some(Lineage::ChildrenOf(id)) => (Some(id.as_str()), None),
         Some(Lineage::ForksOf(id)) => (None, Some(id.as_str())),
     };
-    let args: [Value<'_>; 12] = [
-        scope.arg(),
-        start.value.into(),
-        start.id.as_str().into(),
-        low.into(),
-        high.into(),
-        query.agent.as_deref().into(),
-        query.provider.as_deref().into(),
-        query.cwd.as_deref().into(),
-        query.source.as_deref().into(),
-        children.into(),
-        forks.into(),
-        if query.branched { 2 } else { 0 }.into(),
-    ];
     let needle = query.text.as_ref().map(|text| text.to_lowercase());
+    // Where the rows are looked through here, more of them are asked for at a time.
+    let chunk = if needle.is_some() { MAX_PAGE } else { limit } + 1;
     let mut entries: Vec<Thread> = Vec::new();
     let mut more = false;
-    if limit > 0 {
+    let mut from = Some((start.value, start.id)).filter(|_| limit > 0);
+    while let Some((value, id)) = from.take() {
+        let args: [Value<'_>; 13] = [
+            scope.arg(),
+            value.into(),
+            id.as_str().into(),
+            low.into(),
+            high.into(),
+            query.agent.as_deref().into(),
+            query.provider.as_deref().into(),
+            query.cwd.as_deref().into(),
+            query.source.as_deref().into(),
+            children.into(),
+            forks.into(),
+            if query.branched { 2 } else { 0 }.into(),
+            i64::try_from(chunk).unwrap_or(i64::MAX).into(),
+        ];
+        let mut rows = 0;
         tx.query(statement(scope, query), &args, &mut |row| {
             let thread = read_listed(row)?;
+            rows += 1;
+            if rows == chunk {
+                from = Some((sort_value(&thread, query.sort), thread.id.to_string()));
+            }
             if needle.as_ref().is_some_and(|needle| !mentions(&thread, needle)) {
                 return Ok(ControlFlow::Continue(()));
             }
@@ -99,6 +109,7 @@ pub(crate) fn page(tx: &mut dyn Tx, scope: Scope, query: &ListQuery) -> Result<P
             entries.push(thread);
             Ok(ControlFlow::Continue(()))
         })?;
+        from = from.filter(|_| !more);
     }
     let last = entries.last().filter(|_| more);
     let next_cursor =

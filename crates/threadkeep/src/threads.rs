@@ -54,6 +54,10 @@ statements! {
         archived_at = ?4, trashed_at = ?5 WHERE id = ?1";
     END = "UPDATE threads SET ended_at = ?2, end_reason = ?3, status = ?4, version = version + 1,
         tick = ?5, updated = ?6, updated_at = ?2 WHERE id = ?1";
+    // Held until the transaction ends: what is read after it can't change meanwhile.
+    LOCK_THREAD = "SELECT version FROM threads WHERE id = ?1 /* FOR UPDATE */";
+    CREATED = "SELECT epoch, created_at, updated_at FROM threads WHERE id = ?1 AND shelf < 2";
+    RAISE_FIRST_EPOCH = "UPDATE threads SET epoch = ?2 WHERE id = ?1";
     FIRST_EPOCH = "SELECT coalesce(max(value), 0) FROM counters WHERE name = 'purged-epoch'";
     POLICY = "SELECT policy FROM threads WHERE id = ?1";
 }
@@ -208,10 +212,30 @@ fn insert(tx: &mut dyn Tx, creation: &Creation, fork: Option<(ItemKey, Hash, Opt
         texts.policy.as_str().into(),
     ];
     texts.push(&creation.details, &mut args);
-    tx.execute(INSERT_THREAD, &args).map(|_| epoch).map_err(|error| match error {
+    tx.execute(INSERT_THREAD, &args).map_err(|error| match error {
         Error::AlreadyExists { .. } => Error::AlreadyExists { what: "thread", id: creation.id.to_string() },
         other => other,
-    })
+    })?;
+    // The row may have waited for a purge of this id to end.
+    let since = query_one(tx, FIRST_EPOCH, &[], |row| row.int(0))?.unwrap_or(0);
+    if since != epoch {
+        tx.execute(RAISE_FIRST_EPOCH, &[creation.id.as_str().into(), since.into()])?;
+    }
+    Ok(since)
+}
+
+/// The epoch of the thread that an earlier run of this creation has stored, if one did.
+pub(crate) fn created(tx: &mut dyn Tx, creation: &Creation) -> Result<Option<i64>> {
+    let found = query_one(tx, CREATED, &[creation.id.as_str().into()], |row| {
+        let is_this = (row.int(1)?, row.int(2)?) == (creation.created_at.0, creation.now.0);
+        Ok(is_this.then_some(row.int(0)?))
+    })?;
+    Ok(found.flatten())
+}
+
+/// Lets no other transaction change the thread before this one ends.
+pub(crate) fn lock(tx: &mut dyn Tx, thread: &ThreadId) -> Result<()> {
+    query_one(tx, LOCK_THREAD, &[thread.as_str().into()], |_| Ok(())).map(drop)
 }
 
 /// Changes what the patch names, if the stored version is the one it expects.
@@ -222,6 +246,7 @@ pub(crate) fn update(
     patch: ThreadPatch,
     now: Timestamp,
 ) -> Result<Thread> {
+    lock(tx, thread)?;
     let mut changed = get(tx, scope, thread)?;
     let version = changed.version;
     patch.apply(&mut changed)?;
@@ -246,6 +271,7 @@ pub(crate) fn update(
 
 /// Puts a thread on a shelf. Archiving keeps the status; the same shelf again changes nothing.
 pub(crate) fn shelve(tx: &mut dyn Tx, scope: Scope, thread: &ThreadId, to: Shelf, now: Timestamp) -> Result<Thread> {
+    lock(tx, thread)?;
     let current = get(tx, scope, thread)?;
     if current.shelf == to {
         return Ok(current);
@@ -285,6 +311,7 @@ pub(crate) fn end(
     status: &Status,
     now: Timestamp,
 ) -> Result<Thread> {
+    lock(tx, thread)?;
     let current = get(tx, scope, thread)?;
     let (tick, updated) = bump(tx, &current)?;
     let args =

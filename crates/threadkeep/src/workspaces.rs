@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::host::ProjectFacts;
 use crate::id::WorkspaceId;
 use crate::item::check_text;
+use crate::log::order;
 use crate::time::Timestamp;
 
 const MAX_NAME_BYTES: usize = 1024;
@@ -110,7 +111,7 @@ pub(crate) fn find(tx: &mut dyn Tx, keys: &Keys) -> Result<Option<WorkspaceId>> 
 
 /// The workspace of these keys, made if it is new. Keys that it did not have yet are added.
 pub(crate) fn resolve(tx: &mut dyn Tx, keys: &Keys, fresh: WorkspaceId, now: Timestamp) -> Result<WorkspaceInfo> {
-    let id = match find(tx, keys)? {
+    let id = match find_in_line(tx, keys)? {
         Some(id) => id,
         None => {
             check_text("workspace name", &keys.name, MAX_NAME_BYTES)?;
@@ -130,6 +131,7 @@ pub(crate) fn resolve(tx: &mut dyn Tx, keys: &Keys, fresh: WorkspaceId, now: Tim
 
 /// The workspace that another store's workspace is here: the one of any of its keys, the one of its id, or a new one with both.
 pub(crate) fn adopt(tx: &mut dyn Tx, info: &WorkspaceInfo) -> Result<WorkspaceId> {
+    order::line_up(tx)?;
     let mut known = None;
     for (_, key) in &info.keys {
         known = known.map_or_else(|| query_one(tx, BY_KEY, &[key.as_str().into()], read_id), |id| Ok(Some(id)))?;
@@ -143,6 +145,15 @@ pub(crate) fn adopt(tx: &mut dyn Tx, info: &WorkspaceInfo) -> Result<WorkspaceId
         tx.execute(ADD_KEY, &[key.as_str().into(), kind.as_str().into(), id.as_bytes().as_slice().into()])?;
     }
     Ok(id)
+}
+
+/// Finds the workspace, and looks again when nobody else can be making it.
+fn find_in_line(tx: &mut dyn Tx, keys: &Keys) -> Result<Option<WorkspaceId>> {
+    if let Some(found) = find(tx, keys)? {
+        return Ok(Some(found));
+    }
+    order::line_up(tx)?;
+    find(tx, keys)
 }
 
 /// Reads a workspace.

@@ -3,6 +3,7 @@
 use crate::db::{Row, Tx, query_one, statements};
 use crate::error::{Error, Result};
 use crate::id::WriterId;
+use crate::log::order;
 use crate::time::Timestamp;
 
 statements! {
@@ -18,6 +19,7 @@ pub(crate) fn find(tx: &mut dyn Tx, machine: &str) -> Result<Option<(i64, Writer
 
 /// This machine's writer. However many processes ask at once, they get the same one.
 pub(crate) fn mint(tx: &mut dyn Tx, machine: &str, fresh: WriterId, now: Timestamp) -> Result<(i64, WriterId)> {
+    order::line_up(tx)?;
     tx.execute(INSERT_WRITER, &[fresh.as_bytes().as_slice().into(), machine.into(), now.0.into()])?;
     find(tx, machine)?.ok_or_else(|| Error::corrupt("table writers", "the row that was just written is missing"))
 }

@@ -4,6 +4,9 @@
 #![cfg(test)]
 #![expect(clippy::cast_possible_wrap, reason = "counts of a test are small")]
 
+#[path = "postgres/server.rs"]
+mod server;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
@@ -317,6 +320,23 @@ proptest! {
     fn the_log_in_a_file_is_the_model(ops in prop::collection::vec(op(), 1..30)) {
         let folder = tempfile::tempdir().unwrap();
         let mut world = World::new(Store::open(StoreOptions::folder(folder.path().join("store"))).unwrap());
+        world.apply(&Op::Create);
+        for op in &ops {
+            world.apply(op);
+        }
+        world.check();
+        world.check_reach();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, max_shrink_iters: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_log_on_a_server_is_the_model(ops in prop::collection::vec(op(), 1..30)) {
+        let Some(server) = server::server() else { return Ok(()) };
+        let options = StoreOptions::postgres(&server.address()).unwrap();
+        let mut world = World::new(Store::open(options).unwrap());
         world.apply(&Op::Create);
         for op in &ops {
             world.apply(op);

@@ -1,9 +1,20 @@
-//! The schema, its rules and every statement text on a real PostgreSQL, held against SQLite.
+//! Stores on a real PostgreSQL, held against SQLite: the schema, its rules, every statement text, every byte; and what happens
+//! to the server.
 //!
 //! The server is started by the tests themselves, listens on a socket in a folder of its own, and is gone when they end.
 
 #![cfg(test)]
 
+#[path = "postgres/differential.rs"]
+mod differential;
+#[path = "postgres/faults.rs"]
+mod faults;
+#[path = "postgres/leases.rs"]
+mod leases;
+#[path = "postgres/migrated.rs"]
+mod migrated;
+#[path = "postgres/opening.rs"]
+mod opening;
 #[path = "postgres/rules.rs"]
 mod rules;
 #[path = "postgres/schema.rs"]

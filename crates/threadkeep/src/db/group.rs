@@ -11,7 +11,7 @@ use std::panic::AssertUnwindSafe;
 
 use crate::concurrency::mpsc;
 use crate::concurrency::thread::{self, JoinHandle};
-use crate::db::{ReadRequest, Sync, Tx, WriteRequest};
+use crate::db::{Request, Sync, Tx, answer};
 use crate::error::{Error, Result};
 use crate::planted::{self, Defect};
 
@@ -66,9 +66,9 @@ pub(crate) enum Command {
 
 /// What the writer is asked to do.
 pub(crate) enum Job {
-    Write(Box<dyn WriteRequest>, Sync),
+    Write(Box<dyn Request>, Sync),
     /// A read on the writer's connection: in memory there is no other.
-    Read(ReadRequest),
+    Read(Box<dyn Request>),
 }
 
 /// The one thread that writes, and its queue. Dropped, it does everything that was queued before it ends.
@@ -124,10 +124,10 @@ struct Group {
     bytes: usize,
 }
 
-type Requests = VecDeque<Box<dyn WriteRequest>>;
+type Requests = VecDeque<Box<dyn Request>>;
 
 impl Group {
-    fn push(&mut self, request: Box<dyn WriteRequest>, sync: Sync) {
+    fn push(&mut self, request: Box<dyn Request>, sync: Sync) {
         self.bytes = self.bytes.saturating_add(request.bytes());
         self.sync = self.sync.max(Some(sync));
         self.requests.push_back(request);
@@ -185,7 +185,7 @@ fn serve_group(
     next
 }
 
-fn read(engine: &mut impl Engine, request: ReadRequest) {
+fn read(engine: &mut impl Engine, request: Box<dyn Request>) {
     let connection = match engine.connection() {
         Ok(connection) => connection,
         Err(error) => {
@@ -193,7 +193,7 @@ fn read(engine: &mut impl Engine, request: ReadRequest) {
             return;
         }
     };
-    if std::panic::catch_unwind(AssertUnwindSafe(|| request(&mut connection.tx()))).is_err() {
+    if std::panic::catch_unwind(AssertUnwindSafe(|| answer(request, &mut connection.tx()))).is_err() {
         // Its caller is told by the answer that never comes; the others must not wait for a thread that is gone.
         tracing::error!("a read panicked");
     }
@@ -241,7 +241,7 @@ fn run_twice(engine: &mut impl Engine, group: Group, answers: &mut Answers) -> R
 }
 
 /// Requests that are done, with their outcomes.
-type Answers = Vec<(Box<dyn WriteRequest>, Result<()>)>;
+type Answers = Vec<(Box<dyn Request>, Result<()>)>;
 
 /// How the run of a group ended.
 enum Ran {
@@ -320,7 +320,7 @@ fn run_each(
     connection: &impl Connection,
     group: &mut Requests,
     ran: &mut Answers,
-) -> Option<(Box<dyn WriteRequest>, Result<()>)> {
+) -> Option<(Box<dyn Request>, Result<()>)> {
     let alone = group.len() == 1;
     while let Some(mut request) = group.pop_front() {
         let outcome = match alone {
@@ -341,7 +341,7 @@ fn run_each(
     None
 }
 
-fn run_in_savepoint(connection: &impl Connection, request: &mut dyn WriteRequest) -> Result<()> {
+fn run_in_savepoint(connection: &impl Connection, request: &mut dyn Request) -> Result<()> {
     connection.command(Command::Save)?;
     let outcome = run_request(connection, request);
     if !connection.in_transaction() {
@@ -362,7 +362,7 @@ fn run_in_savepoint(connection: &impl Connection, request: &mut dyn WriteRequest
 }
 
 /// Runs a request; one that panics is refused and takes nobody with it.
-fn run_request(connection: &impl Connection, request: &mut dyn WriteRequest) -> Result<()> {
+fn run_request(connection: &impl Connection, request: &mut dyn Request) -> Result<()> {
     let run = AssertUnwindSafe(|| request.run(&mut connection.tx()));
     let refused = |detail: &str| Err(Error::Backend { detail: detail.to_owned() });
     match std::panic::catch_unwind(run) {

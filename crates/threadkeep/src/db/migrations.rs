@@ -19,6 +19,11 @@ pub(crate) struct Migration {
 pub(crate) const SQLITE: &[Migration] =
     &[Migration { number: 1, name: "log", sql: include_str!("../../migrations/sqlite/0001_log.sql") }];
 
+/// The steps for PostgreSQL.
+#[cfg(feature = "postgres")]
+pub(crate) const POSTGRES: &[Migration] =
+    &[Migration { number: 1, name: "log", sql: include_str!("../../migrations/postgres/0001_log.sql") }];
+
 const LEDGER: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (
   number     INTEGER NOT NULL PRIMARY KEY,
   name       TEXT NOT NULL,
@@ -57,8 +62,8 @@ pub(crate) fn state(connection: &Connection, known: &[Migration]) -> Result<Stat
     compare(&applied, known)
 }
 
-/// Decides what the ledger means.
-fn compare(applied: &[(i64, String)], known: &[Migration]) -> Result<State> {
+/// Decides what a ledger means.
+pub(crate) fn compare(applied: &[(i64, String)], known: &[Migration]) -> Result<State> {
     let newest = known.last().map_or(0, |migration| migration.number);
     if let Some((found, _)) = applied.last().filter(|(number, _)| *number > newest) {
         return Err(Error::SchemaTooNew { found: *found, known: newest });
@@ -103,7 +108,7 @@ pub(crate) fn stamp(connection: &Connection, known: &[Migration]) -> Result<()> 
     connection.pragma_update(None, "user_version", newest).map_err(engine_error)
 }
 
-fn checksum_of(migration: &Migration) -> String {
+pub(crate) fn checksum_of(migration: &Migration) -> String {
     Hash::of(migration.sql.as_bytes()).to_string()
 }
 

@@ -9,7 +9,7 @@ use crate::concurrency::atomic::{AtomicUsize, Ordering};
 use crate::concurrency::thread::{self, JoinHandle};
 use crate::concurrency::{Mutex, mpsc};
 use crate::db::group::join;
-use crate::db::{ReadRequest, Row, Statement, Tx, Value};
+use crate::db::{Request, Row, Statement, Tx, Value, answer};
 use crate::error::{Error, Result};
 
 const READERS: usize = 4;
@@ -21,21 +21,21 @@ pub(crate) trait Source: Send + Sync + 'static {
     fn connect(&self) -> Result<Self::Connection>;
 
     /// Runs a read inside one transaction, so that all its statements see the same state.
-    fn read(connection: &Self::Connection, request: ReadRequest);
+    fn read(connection: &Self::Connection, request: Box<dyn Request>);
 }
 
 /// The threads that read, and their queue. Dropped, they do everything that was queued before they end.
 pub(crate) struct Readers<S> {
     source: Arc<S>,
     desk: Mutex<Desk>,
-    queue: Arc<Mutex<mpsc::Receiver<ReadRequest>>>,
+    queue: Arc<Mutex<mpsc::Receiver<Box<dyn Request>>>>,
     /// Requests that are queued or running.
     load: Arc<AtomicUsize>,
 }
 
 struct Desk {
     /// `None` when the readers are to end.
-    requests: Option<mpsc::Sender<ReadRequest>>,
+    requests: Option<mpsc::Sender<Box<dyn Request>>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -56,7 +56,7 @@ impl<S: Source> Readers<S> {
         }
     }
 
-    pub(crate) fn submit(&self, request: ReadRequest) {
+    pub(crate) fn submit(&self, request: Box<dyn Request>) {
         let load = self.load.fetch_add(1, Ordering::SeqCst) + 1;
         let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
         let started = desk.threads.len();
@@ -73,7 +73,7 @@ impl<S: Source> Readers<S> {
             _ => {
                 drop(desk);
                 self.load.fetch_sub(1, Ordering::SeqCst);
-                request(&mut Unreadable);
+                answer(request, &mut Unreadable);
             }
         }
     }
@@ -95,7 +95,7 @@ impl<S> Drop for Readers<S> {
     }
 }
 
-fn serve<S: Source>(source: &S, queue: &Mutex<mpsc::Receiver<ReadRequest>>, load: &AtomicUsize) {
+fn serve<S: Source>(source: &S, queue: &Mutex<mpsc::Receiver<Box<dyn Request>>>, load: &AtomicUsize) {
     let mut connection = None;
     loop {
         let request = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -106,7 +106,7 @@ fn serve<S: Source>(source: &S, queue: &Mutex<mpsc::Receiver<ReadRequest>>, load
         }
         let read = AssertUnwindSafe(|| match &connection {
             Some(connection) => S::read(connection, request),
-            None => request(&mut Unreadable),
+            None => answer(request, &mut Unreadable),
         });
         if std::panic::catch_unwind(read).is_err() {
             // Its caller is told by the answer that never comes; the others must not wait for a thread that is gone.

@@ -9,7 +9,7 @@ use crate::db::identity::{self, Identity, OpenHere};
 use crate::db::pragmas::Journal;
 use crate::db::readers::{Readers, Source};
 use crate::db::sqlite::{Location, Opened, SqliteTx, beside, connect_again, engine_error, lock_opening};
-use crate::db::{Driver, ReadRequest, Sync, Tx, WriteRequest};
+use crate::db::{Driver, Request, Sync, Terms, Tx, answer};
 use crate::error::{Error, Result};
 use crate::planted::{self, Defect};
 
@@ -47,11 +47,11 @@ impl SqliteDriver {
 }
 
 impl Driver for SqliteDriver {
-    fn submit_write(&self, request: Box<dyn WriteRequest>, sync: Sync) {
-        self.writer.submit(Job::Write(request, sync));
+    fn submit_write(&self, request: Box<dyn Request>, terms: Terms) {
+        self.writer.submit(Job::Write(request, terms.sync));
     }
 
-    fn submit_read(&self, request: ReadRequest) {
+    fn submit_read(&self, request: Box<dyn Request>) {
         match &self.readers {
             Some(readers) => readers.submit(request),
             None => self.writer.submit(Job::Read(request)),
@@ -241,9 +241,9 @@ impl Source for Arc<Location> {
         connect_again(self, true)
     }
 
-    fn read(connection: &Self::Connection, request: ReadRequest) {
+    fn read(connection: &Self::Connection, request: Box<dyn Request>) {
         let begun = execute(connection, "BEGIN").is_ok();
-        request(&mut SqliteTx { connection });
+        answer(request, &mut SqliteTx { connection });
         if begun && !connection.is_autocommit() {
             drop(execute(connection, "COMMIT"));
         }

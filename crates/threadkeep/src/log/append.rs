@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::id::{Address, BranchId, ItemId, ItemKey, ThreadId, WriterId};
 use crate::item::{Appended, AppendedItem, Expect, Hash, Kind, NewItem, Role};
-use crate::log::order::Top;
+use crate::log::order::{self, Top};
 use crate::log::{blobs, path};
 use crate::planted::{self, Defect};
 use crate::time::Timestamp;
@@ -468,6 +468,7 @@ pub(crate) struct NewBranch<'a> {
 
 /// Writes the row of a branch; gives its number. Its first item is written next, in the same transaction.
 pub(crate) fn insert_branch(tx: &mut dyn Tx, branch: &NewBranch<'_>) -> Result<i64> {
+    order::line_up(tx)?;
     let number = query_one(tx, NEXT_BRANCH, &[], |row| row.int(0))?.unwrap_or(1);
     let args = [
         number.into(),

@@ -3,6 +3,9 @@
 //! Every change of a thread gets a tick, one more than the greatest of any thread. A thread's place in an order is the tick at
 //! which it came to the top of it; while it is on top, further changes leave its place alone, so that a thread that is
 //! written alone moves no index. The thread on top of the order by update has the greatest tick.
+//!
+//! Where several transactions run at once, two changes may get the same tick, and a thread that is written at the same moment as
+//! the one on top may have a greater one; ids then decide the order.
 
 use crate::db::{Tx, query_one, statements};
 use crate::error::Result;
@@ -12,6 +15,15 @@ use crate::planted::{self, Defect};
 statements! {
     TOP = "SELECT t.tick, t.id, (SELECT a.id FROM threads a ORDER BY a.activity DESC, a.id DESC LIMIT 1)
         FROM threads t ORDER BY t.updated DESC, t.id DESC LIMIT 1";
+    // A row that every store has and nobody changes.
+    LINE_UP = "SELECT value FROM facts WHERE name = 'store-id' /* FOR UPDATE */";
+}
+
+/// Waits until no other transaction hands out numbers that are one more than the greatest, or looks whether something is new.
+///
+/// In SQLite there is no other. Elsewhere they would meet at the unique index, and all but one would have to run again.
+pub(crate) fn line_up(tx: &mut dyn Tx) -> Result<()> {
+    query_one(tx, LINE_UP, &[], |_| Ok(())).map(drop)
 }
 
 /// What is on top of the orders.

@@ -19,7 +19,7 @@ const CHUNK: usize = 500;
 
 statements! {
     CANDIDATE = "SELECT t.shelf, c.holder, t.head, t.head_hash, t.head_is_tip FROM threads t
-        LEFT JOIN claims c ON c.thread = t.id WHERE t.id = ?1";
+        LEFT JOIN claims c ON c.thread = t.id WHERE t.id = ?1 /* FOR UPDATE OF t */";
     RECORD_TIP = "UPDATE branches SET tip = ?2, tip_hash = ?3 WHERE key = ?1";
     STRIP = "UPDATE threads SET shelf = 3, status = 'purging', epoch = epoch + 1, head = NULL, head_hash = NULL, head_is_tip = 0,
         fork_item = NULL, policy = '\"all\"', title = NULL, preview = NULL,
@@ -35,7 +35,7 @@ statements! {
     DELETE_TURNS = "DELETE FROM turns WHERE thread = ?1";
     DROP_SEGMENTS = "DELETE FROM segments WHERE source IN (SELECT key FROM sources WHERE thread = ?1)";
     DETACH_SOURCES = "UPDATE sources SET thread = NULL WHERE thread = ?1";
-    NEXT_MARKED = "SELECT id FROM threads WHERE shelf = 3 AND status = 'purging' ORDER BY id LIMIT 1";
+    NEXT_MARKED = "SELECT id FROM threads WHERE shelf = 3 AND status = 'purging' ORDER BY id LIMIT 1 /* FOR UPDATE */";
     BRANCHES_DOWN = "SELECT key, base FROM branches WHERE thread = ?1 ORDER BY key DESC";
     REACHED_BY_FORK = "SELECT max(fork_item) FROM threads WHERE fork_item BETWEEN ?1 AND ?2";
     REACHED_BY_BRANCH = "SELECT max(parent) FROM branches WHERE parent BETWEEN ?1 AND ?2";

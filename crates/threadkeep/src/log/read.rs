@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use crate::content;
 use crate::cursor::Cursor;
-use crate::db::{Row, Tx, query_all, query_one, statements};
+use crate::db::{Row, Statement, Tx, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::id::{Address, ItemId, ItemKey, ThreadId, WriterId};
 use crate::item::{Hash, Item, Kind, Role};
@@ -15,6 +15,8 @@ use crate::time::Timestamp;
 
 /// The most items on a page.
 pub(crate) const MAX_PAGE: usize = 2_000;
+/// How many rows are asked for at first. An engine that is far away sends all that it was asked for, though a page ends early.
+const FIRST_ROWS: usize = 256;
 /// A page ends early when its content reaches this many bytes, so that memory stays bounded.
 const MAX_PAGE_BYTES: usize = 16 << 20;
 
@@ -99,7 +101,7 @@ pub(crate) fn item(tx: &mut dyn Tx, thread: &ThreadId, address: Address) -> Resu
     let missing = || Error::not_found("item", format!("{thread} {address}"));
     let segment = path::segments_to(tx, key, key.depth())?.into_iter().next().ok_or_else(missing)?;
     let mut reader = Reader::new(tx, 1)?;
-    reader.scan(tx, &segment, key, key, RANGE_UP)?;
+    reader.scan(tx, &segment, key, key, false)?;
     reader.items.pop().ok_or_else(missing)
 }
 
@@ -165,7 +167,7 @@ impl Reader {
         path::walk(tx, end, &mut |tx, segment| {
             let (from, to) = (segment.base.max(low), segment.upto.min(high));
             if from <= to {
-                self.scan(tx, &segment, segment.key(from), segment.key(to), RANGE_DOWN)?;
+                self.scan(tx, &segment, segment.key(from), segment.key(to), true)?;
             }
             let done = self.is_full() || segment.base <= low;
             Ok(if done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -176,7 +178,7 @@ impl Reader {
         for segment in path::segments_to(tx, end, low)?.iter().rev() {
             let (from, to) = (segment.base.max(low), segment.upto.min(high));
             if from <= to {
-                self.scan(tx, segment, segment.key(from), segment.key(to), RANGE_UP)?;
+                self.scan(tx, segment, segment.key(from), segment.key(to), false)?;
             }
             if self.is_full() {
                 break;
@@ -185,18 +187,48 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads a range of one branch.
+    /// Reads a range of one branch, in steps.
     fn scan(
         &mut self,
         tx: &mut dyn Tx,
         segment: &Segment,
-        from: ItemKey,
-        to: ItemKey,
-        statement: crate::db::Statement,
+        mut from: ItemKey,
+        mut to: ItemKey,
+        newest_first: bool,
     ) -> Result<()> {
-        let room = i64::try_from(self.limit.saturating_sub(self.items.len())).unwrap_or(i64::MAX);
+        let mut rows = FIRST_ROWS;
+        while from <= to {
+            let asked = self.limit.saturating_sub(self.items.len()).min(rows);
+            let before = self.items.len();
+            self.scan_rows(tx, segment, (from, to, asked), if newest_first { RANGE_DOWN } else { RANGE_UP })?;
+            let Some(last) = self.items.get(before..).and_then(<[Item]>::last).map(|item| segment.key(item.depth))
+            else {
+                break;
+            };
+            if self.is_full() || self.items.len() - before < asked {
+                break;
+            }
+            // About as many as there is room for.
+            let size = (self.bytes / self.items.len()).max(1);
+            rows = (MAX_PAGE_BYTES.saturating_sub(self.bytes) / size).max(1);
+            match newest_first {
+                true => to = ItemKey(last.0 - 1),
+                false => from = ItemKey(last.0 + 1),
+            }
+        }
+        Ok(())
+    }
+
+    fn scan_rows(
+        &mut self,
+        tx: &mut dyn Tx,
+        segment: &Segment,
+        (from, to, asked): (ItemKey, ItemKey, usize),
+        statement: Statement,
+    ) -> Result<()> {
+        let asked = i64::try_from(asked).unwrap_or(i64::MAX);
         let mut spliced = Vec::new();
-        tx.query(statement, &[from.0.into(), to.0.into(), room.into()], &mut |row| {
+        tx.query(statement, &[from.0.into(), to.0.into(), asked.into()], &mut |row| {
             let (item, whole) = match self.read_item(row, segment) {
                 Ok(read) => read,
                 Err(Error::Corrupt { .. }) if !self.items.is_empty() => {

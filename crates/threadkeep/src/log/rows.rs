@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::id::{Address, BranchId, ItemId, ItemKey, ThreadId, WorkspaceId, WriterId};
 use crate::item::Hash;
 use crate::log::append::{self, NewBranch};
-use crate::log::order::Top;
+use crate::log::order::{self, Top};
 use crate::log::path;
 use crate::log::verify::{Checked, checked_columns, read_checked};
 use crate::time::Timestamp;
@@ -460,6 +460,7 @@ fn put_writer(tx: &mut dyn Tx, (id, machine, created_at): &(WriterId, String, i6
     if let Some(known) = query_one(tx, WRITER, &id, |row| row.int(0))? {
         return Ok(known);
     }
+    order::line_up(tx)?;
     let machine = if machine.contains(ORIGIN) { machine.clone() } else { format!("{machine}{ORIGIN}{origin}") };
     tx.execute(PUT_WRITER, &[id[0], machine.as_str().into(), (*created_at).into()])?;
     let known = query_one(tx, WRITER, &id, |row| row.int(0))?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -68,11 +69,11 @@ pub struct Break {
 }
 
 /// How far verifying a thread has come; a step at a time, so that no transaction lasts.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Progress {
     thread: ThreadId,
     is_stub: bool,
-    branches: Vec<BranchFacts>,
+    branches: Arc<[BranchFacts]>,
     next: usize,
     at: Option<(u32, Hash)>,
     verdict: Verdict,
@@ -136,7 +137,16 @@ pub(crate) fn start(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Progress> {
         let reason = "the item at the head is missing or has another hash".to_owned();
         verdict.invalid.push(Break { branch: None, depth: Some(head.depth()), reason });
     }
-    Ok(Progress { thread: thread.clone(), is_stub, branches, next: 0, at: None, verdict, witness, own_items: 0 })
+    Ok(Progress {
+        thread: thread.clone(),
+        is_stub,
+        branches: branches.into(),
+        next: 0,
+        at: None,
+        verdict,
+        witness,
+        own_items: 0,
+    })
 }
 
 /// Whether the thread is a stub of which only shared items are left. One that is being purged reads as absent: what it lacks

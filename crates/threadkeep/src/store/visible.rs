@@ -19,6 +19,7 @@ use crate::sources::{self, SourceFile};
 use crate::thread::{ListQuery, NewThread, Page, Shelf, Shelves, SortKey, Status, Thread, ThreadPatch};
 use crate::thread_list;
 use crate::threads::{self, Scope};
+use crate::time::Timestamp;
 use crate::turn::Turn;
 use crate::turns::{self, TurnQuery};
 
@@ -41,8 +42,8 @@ impl Threads {
     /// [`Error::NotFound`].
     pub async fn get(&self, thread: &ThreadId) -> Result<Thread> {
         let (scope, id) = (self.scope, thread.clone());
-        let thread = self.inner.db.read(move |tx| threads::get(tx, scope, &id)).await?;
-        Ok(self.inner.mark_live(thread))
+        let (thread, at) = self.inner.db.read(move |tx| judged(tx, scope, &id)).await?;
+        Ok(self.inner.mark_live(thread, at))
     }
 
     /// The newest thread that is neither ended nor archived.
@@ -61,8 +62,13 @@ impl Threads {
     pub async fn list(&self, query: ListQuery) -> Result<Page<Thread>> {
         thread_list::check(&query)?;
         let scope = self.scope;
-        let page = self.inner.db.read(move |tx| thread_list::page(tx, scope, &query)).await?;
-        let entries = page.entries.into_iter().map(|thread| self.inner.mark_live(thread)).collect();
+        let read = move |tx: &mut dyn Tx| {
+            let page = thread_list::page(tx, scope, &query)?;
+            let at = claims::judged_at(tx, page.entries.iter().any(|thread| thread.holder.is_some()))?;
+            Ok((page, at))
+        };
+        let (page, at) = self.inner.db.read(read).await?;
+        let entries = page.entries.into_iter().map(|thread| self.inner.mark_live(thread, at)).collect();
         Ok(Page { entries, ..page })
     }
 
@@ -72,9 +78,15 @@ impl Threads {
     /// [`Error::Conflict`] when another version is stored than the patch expects.
     pub async fn update(&self, thread: &ThreadId, patch: ThreadPatch) -> Result<Thread> {
         let (scope, id, now) = (self.scope, thread.clone(), self.inner.host.now());
-        let change = move |tx: &mut dyn Tx| threads::update(tx, scope, &id, patch.clone(), now);
-        let thread = self.inner.db.write(Sync::Synced, change).await?;
-        Ok(self.inner.mark_live(thread))
+        let terms = Sync::Synced.within(thread.as_str());
+        // A version that is expected is not found again by a second run.
+        let terms = if patch.expect_version.is_none() { terms.repeatable() } else { terms };
+        let change = move |tx: &mut dyn Tx| {
+            let thread = threads::update(tx, scope, &id, patch.clone(), now)?;
+            with_time(tx, thread)
+        };
+        let (thread, at) = self.inner.db.write(terms, change).await?;
+        Ok(self.inner.mark_live(thread, at))
     }
 
     /// Takes a thread out of the default list. Its status stays, and so does a live writer.
@@ -101,13 +113,18 @@ impl Threads {
         for _ in 0..DELETE_ATTEMPTS {
             let dead = self.refuse_live(thread).await?;
             let (scope, id, now) = (self.scope, thread.clone(), self.inner.host.now());
-            let change = move |tx: &mut dyn Tx| match claims::holder_id(tx, &id)? == dead {
-                true => threads::shelve(tx, scope, &id, Shelf::Trashed, now).map(Some),
-                // Somebody claimed it just now.
-                false => Ok(None),
+            let change = move |tx: &mut dyn Tx| {
+                // Whoever claims it locks it first.
+                threads::lock(tx, &id)?;
+                if claims::holder_id(tx, &id)? != dead {
+                    return Ok(None);
+                }
+                let thread = threads::shelve(tx, scope, &id, Shelf::Trashed, now)?;
+                with_time(tx, thread).map(Some)
             };
-            if let Some(thread) = self.inner.db.write(Sync::Synced, change).await? {
-                return Ok(self.inner.mark_live(thread));
+            let terms = Sync::Synced.within(thread.as_str()).repeatable();
+            if let Some((thread, at)) = self.inner.db.write(terms, change).await? {
+                return Ok(self.inner.mark_live(thread, at));
             }
         }
         Err(Error::Busy { detail: format!("others took and gave up the claim on {thread} {DELETE_ATTEMPTS} times") })
@@ -133,10 +150,11 @@ impl Threads {
         let dead = self.refuse_live(thread).await?;
         let (id, now) = (thread.clone(), self.inner.host.now());
         let begin = move |tx: &mut dyn Tx| purge::begin(tx, &id, dead.as_deref(), now);
-        self.inner.db.write(Sync::Synced, begin).await?;
+        self.inner.db.write(Sync::Synced.within(thread.as_str()), begin).await?;
         let mut purged = Purged::default();
         loop {
-            match self.inner.db.write(Sync::Synced, purge::step).await? {
+            // Run again after a commit that was not answered, it counts too few items; none is left.
+            match self.inner.db.write(Sync::Synced.within(thread.as_str()).repeatable(), purge::step).await? {
                 Step::More { items } => purged.items += items,
                 Step::Done { thread: done, shared } if done == *thread => {
                     purged.shared = shared;
@@ -155,9 +173,13 @@ impl Threads {
     pub async fn end(&self, thread: &ThreadId, status: Status, reason: impl Into<String>) -> Result<Thread> {
         let (scope, id, now, reason) = (self.scope, thread.clone(), self.inner.host.now(), reason.into());
         crate::item::check_text("end_reason", &reason, crate::thread::MAX_TEXT_BYTES)?;
-        let change = move |tx: &mut dyn Tx| threads::end(tx, scope, &id, &reason, &status, now);
-        let thread = self.inner.db.write(Sync::Synced, change).await?;
-        Ok(self.inner.mark_live(thread))
+        let terms = Sync::Synced.within(thread.as_str()).repeatable();
+        let change = move |tx: &mut dyn Tx| {
+            let thread = threads::end(tx, scope, &id, &reason, &status, now)?;
+            with_time(tx, thread)
+        };
+        let (thread, at) = self.inner.db.write(terms, change).await?;
+        Ok(self.inner.mark_live(thread, at))
     }
 
     /// A new thread that starts at an item of `parent` (its head when `None`) and shares everything up to it. Costs the same
@@ -175,7 +197,7 @@ impl Threads {
             threads::check_visible(tx, scope, &parent)?;
             threads::fork(tx, &creation, &parent, point)
         };
-        self.inner.db.write(Sync::Synced, fork).await?;
+        self.inner.db.write(Sync::Synced.within(id.as_str()), fork).await?;
         self.get(&id).await
     }
 
@@ -235,7 +257,7 @@ impl Threads {
     pub async fn model_context(&self, thread: &ThreadId, query: ItemQuery) -> Result<Page<Item>> {
         self.read(thread, move |tx, id| match read::model_context(tx, id)? {
             None => Ok(Page { entries: Vec::new(), next_cursor: None }),
-            Some(from) => read::page(tx, id, &ItemQuery { from: from.max(query.from), ..query }),
+            Some(from) => read::page(tx, id, &ItemQuery { from: from.max(query.from), ..query.clone() }),
         })
         .await
     }
@@ -274,7 +296,7 @@ impl Threads {
             threads::check_visible(tx, scope, &id)?;
             head::label(tx, &id, branch, label.as_deref())
         };
-        self.inner.db.write(Sync::Synced, change).await
+        self.inner.db.write(Sync::Synced.within(thread.as_str()).repeatable(), change).await
     }
 
     /// The files that a thread was imported from.
@@ -320,7 +342,7 @@ impl Threads {
             threads::check_visible(tx, scope, &id)?;
             claims::ask(tx, &id, &asked)
         };
-        self.inner.db.write(Sync::Written, ask).await?;
+        self.inner.db.write(Sync::Written.within(thread.as_str()).repeatable(), ask).await?;
         Ok(request)
     }
 
@@ -330,9 +352,14 @@ impl Threads {
     /// As every read.
     pub async fn claims(&self) -> Result<Vec<ClaimInfo>> {
         let scope = self.scope;
-        let mut claims = self.inner.db.read(move |tx| claims::list(tx, scope)).await?;
+        let read = move |tx: &mut dyn Tx| {
+            let claims = claims::list(tx, scope)?;
+            let at = claims::judged_at(tx, !claims.is_empty())?;
+            Ok((claims, at))
+        };
+        let (mut claims, at) = self.inner.db.read(read).await?;
         for claim in &mut claims {
-            claim.live = self.inner.is_alive(&claim.holder);
+            claim.live = self.inner.is_alive(&claim.holder, at);
         }
         Ok(claims)
     }
@@ -423,6 +450,8 @@ impl Threads {
     async fn verify_on(&self, mut progress: verify::Progress) -> Result<Verdict> {
         loop {
             let step = move |tx: &mut dyn Tx| {
+                // A read that is run again begins where this step began.
+                let mut progress = progress.clone();
                 let verdict = verify::step(tx, &mut progress)?;
                 Ok((progress, verdict))
             };
@@ -438,7 +467,7 @@ impl Threads {
     async fn read<T: Send + 'static>(
         &self,
         thread: &ThreadId,
-        run: impl FnOnce(&mut dyn Tx, &ThreadId) -> Result<T> + Send + 'static,
+        mut run: impl FnMut(&mut dyn Tx, &ThreadId) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (scope, id) = (self.scope, thread.clone());
         let checked = move |tx: &mut dyn Tx| {
@@ -459,9 +488,13 @@ impl Threads {
 
     async fn shelve(&self, thread: &ThreadId, to: Shelf) -> Result<Thread> {
         let (scope, id, now) = (self.scope, thread.clone(), self.inner.host.now());
-        let change = move |tx: &mut dyn Tx| threads::shelve(tx, scope, &id, to, now);
-        let thread = self.inner.db.write(Sync::Synced, change).await?;
-        Ok(self.inner.mark_live(thread))
+        let terms = Sync::Synced.within(thread.as_str()).repeatable();
+        let change = move |tx: &mut dyn Tx| {
+            let thread = threads::shelve(tx, scope, &id, to, now)?;
+            with_time(tx, thread)
+        };
+        let (thread, at) = self.inner.db.write(terms, change).await?;
+        Ok(self.inner.mark_live(thread, at))
     }
 
     /// Refuses to go on beside a live writer; gives the id of a dead one, if one left its claim.
@@ -472,4 +505,15 @@ impl Threads {
             dead => Ok(dead.map(|holder| holder.id)),
         }
     }
+}
+
+/// Reads a thread, with the time by which its holder is judged.
+fn judged(tx: &mut dyn Tx, scope: Scope, thread: &ThreadId) -> Result<(Thread, Option<Timestamp>)> {
+    let thread = threads::get(tx, scope, thread)?;
+    with_time(tx, thread)
+}
+
+fn with_time(tx: &mut dyn Tx, thread: Thread) -> Result<(Thread, Option<Timestamp>)> {
+    let at = claims::judged_at(tx, thread.holder.is_some())?;
+    Ok((thread, at))
 }

@@ -9,7 +9,8 @@ use tempfile::TempDir;
 use threadkeep::StoreOptions;
 use threadkeep::blocking::Store;
 
-use crate::server::{said, server};
+use crate::migrated::{Migrated, said};
+use crate::server::server;
 
 const ORPHAN: &str = "an item needs a parent";
 const SUCCESSOR: &str = "an item with a successor stays";
@@ -153,7 +154,7 @@ fn sqlite_refuses_what_would_break_the_tree() {
 #[test]
 fn postgresql_refuses_what_would_break_the_tree() {
     let Some(server) = server() else { return };
-    let mut client = server.schema().connect();
+    let mut client = Migrated::new(&server).connect();
     check_cases(|sql| run_on(&mut client, sql));
 }
 
@@ -161,7 +162,7 @@ fn postgresql_refuses_what_would_break_the_tree() {
 #[test]
 fn postgresql_keeps_the_tree_between_transactions() {
     let Some(server) = server() else { return };
-    let schema = server.schema();
+    let schema = Migrated::new(&server);
     let [mut first, mut second, mut watch] = [schema.connect(), schema.connect(), schema.connect()];
     for sql in [&rows()[..6], &[branch(2, "t", None, 0)]].concat() {
         run_on(&mut first, &sql).unwrap();

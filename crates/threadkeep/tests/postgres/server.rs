@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use postgres::{Client, Config, NoTls};
+use postgres::{Config, NoTls};
 
 const OLDEST: u32 = 15;
 const NAME: &str = "threadkeep";
@@ -19,7 +19,7 @@ listen_addresses = ''
 fsync = off
 synchronous_commit = off
 full_page_writes = off
-max_connections = 20
+max_connections = 100
 shared_buffers = 16MB
 ";
 
@@ -41,12 +41,15 @@ pub(crate) fn server() -> Option<Arc<Server>> {
     if let Some(server) = running.upgrade() {
         return Some(server);
     }
+    let server = Arc::new(start_own()?);
+    *running = Arc::downgrade(&server);
+    Some(server)
+}
+
+/// A server that nobody else uses.
+pub(crate) fn start_own() -> Option<Server> {
     match find_programs().and_then(|programs| Ok((programs, Account::find()?))) {
-        Ok((programs, account)) => {
-            let server = Arc::new(Server::start(&programs, &account));
-            *running = Arc::downgrade(&server);
-            Some(server)
-        }
+        Ok((programs, account)) => Some(Server::start(&programs, &account)),
         Err(reason) => {
             assert!(std::env::var_os("CI").is_none(), "in CI nothing is skipped: {reason}");
             // Not by a macro: the harness would keep it for itself.
@@ -56,15 +59,26 @@ pub(crate) fn server() -> Option<Arc<Server>> {
     }
 }
 
-/// Starts the server at the first line of its input and stops it at the end of its input, which comes when the process of the
-/// tests ends, in whatever way. The server is its child, so nobody else has to clear it away.
+/// Starts and stops the server as it is told, a line at a time, and stops it at the end of its input, which comes when the
+/// process of the tests ends, in whatever way. The server is its child, so nobody else has to clear it away.
 const JANITOR: &str = r#"
-if read -r _; then
-  "$1/postgres" -D "$2/data" </dev/null >"$2/log" 2>&1 &
-  read -r _
-  kill -QUIT $!
-  wait $!
-fi
+stop() {
+  if [ -n "$server" ]; then
+    kill -QUIT "$server"
+    wait "$server"
+    server=
+  fi
+}
+while read -r order; do
+  case $order in
+    start)
+      "$1/postgres" -D "$2/data" </dev/null >>"$2/log" 2>&1 &
+      server=$!
+      ;;
+    stop) stop ;;
+  esac
+done
+stop
 rm -rf "$2"
 "#;
 
@@ -78,9 +92,14 @@ impl Server {
         let janitor = janitor.spawn().unwrap();
         let server = Self { folder, janitor };
         server.fill(programs, account);
-        writeln!(server.janitor.stdin.as_ref().unwrap(), "start").unwrap();
+        server.order("start");
         server.wait();
         server
+    }
+
+    /// Says what is to be done; what is said next waits for it.
+    pub(crate) fn order(&self, order: &str) {
+        writeln!(self.janitor.stdin.as_ref().unwrap(), "{order}").unwrap();
     }
 
     fn fill(&self, programs: &Path, account: &Account) {
@@ -93,7 +112,7 @@ impl Server {
         assert!(made.status.success(), "initdb: {said}");
         let settings = data.join("postgresql.conf");
         let mut settings = OpenOptions::new().append(true).open(settings).unwrap();
-        let folder = self.folder.display();
+        let folder = self.folder().display();
         writeln!(settings, "{SETTINGS}unix_socket_directories = '{folder}'").unwrap();
     }
 
@@ -102,32 +121,34 @@ impl Server {
         let bound = Instant::now() + Duration::from_secs(120);
         while let Err(error) = self.config().connect(NoTls) {
             let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-            let is_fatal = |line: &str| line.contains("FATAL:") && !line.contains("starting up");
+            let is_fatal = |line: &str| {
+                line.contains("FATAL:")
+                    && !["starting up", "shutting down", "terminating", "not yet accepting", "recovery"]
+                        .iter()
+                        .any(|word| line.contains(word))
+            };
             let is_over = log.lines().any(is_fatal) || Instant::now() > bound;
             assert!(!is_over, "PostgreSQL does not start: {error}\n{log}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    fn config(&self) -> Config {
+    /// The folder that its socket is in.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(crate) fn config(&self) -> Config {
         let mut config = Config::new();
         config.host_path(&self.folder).user(NAME).dbname("postgres");
         config
     }
 
-    /// A schema of its own, made by the migrations in one transaction.
-    pub(crate) fn schema(self: &Arc<Self>) -> Schema {
+    /// The address of a store that does not exist yet.
+    pub(crate) fn address(&self) -> String {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let name = format!("store_{}", NUMBER.fetch_add(1, Ordering::SeqCst));
-        let schema = Schema { server: Arc::clone(self), name };
-        let mut client = schema.connect();
-        client.batch_execute(&format!("CREATE SCHEMA {}", schema.name)).unwrap();
-        let mut tx = client.transaction().unwrap();
-        for (file, text) in migrations("postgres") {
-            tx.batch_execute(&text).unwrap_or_else(|error| panic!("{file}: {}", said(&error)));
-        }
-        tx.commit().unwrap();
-        schema
+        let number = NUMBER.fetch_add(1, Ordering::SeqCst);
+        format!("postgres://{NAME}@/postgres?host={}&schema=fresh_{number}", self.folder.display())
     }
 }
 
@@ -138,37 +159,6 @@ impl Drop for Server {
             eprintln!("the server in {} may still run: {error}", self.folder.display());
         }
     }
-}
-
-/// A migrated schema on a running server.
-#[derive(Debug)]
-pub(crate) struct Schema {
-    server: Arc<Server>,
-    name: String,
-}
-
-impl Schema {
-    pub(crate) fn connect(&self) -> Client {
-        let mut config = self.server.config();
-        config.options(&format!("-c search_path={}", self.name));
-        config.connect(NoTls).unwrap()
-    }
-}
-
-/// The migrations of an engine in order, by file name.
-pub(crate) fn migrations(engine: &str) -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(engine);
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    assert!(!paths.is_empty(), "no migration for {engine}");
-    paths.into_iter().map(|path| (path.display().to_string(), std::fs::read_to_string(&path).unwrap())).collect()
-}
-
-/// What the server says of an error; the client's own words alone are "db error".
-pub(crate) fn said(error: &postgres::Error) -> String {
-    error
-        .as_db_error()
-        .map_or_else(|| error.to_string(), |refusal| format!("{} ({})", refusal.message(), refusal.code().code()))
 }
 
 /// The folder of the oldest `initdb` and `postgres` that serve: the statements must work there too.

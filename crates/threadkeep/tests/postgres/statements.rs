@@ -3,15 +3,16 @@
 use postgres::types::Type;
 use threadkeep::statement_texts;
 
+use crate::migrated::{Migrated, said};
 use crate::rules;
-use crate::server::{said, server};
+use crate::server::server;
 
 #[test]
 fn every_statement_can_be_prepared_on_postgresql() {
     let Some(server) = server() else { return };
-    let mut client = server.schema().connect();
+    let mut client = Migrated::new(&server).connect();
     let mut failures = Vec::new();
-    for (name, sql) in statement_texts() {
+    for (name, _, sql) in statement_texts() {
         match client.prepare(&sql) {
             Err(error) => failures.push(format!("{name}: {}\n{sql}", said(&error))),
             Ok(prepared) => {
@@ -38,7 +39,7 @@ fn known(kind: &Type) -> bool {
 #[test]
 fn every_statement_can_be_prepared_on_sqlite() {
     let store = rules::sqlite();
-    let prepare = |(name, sql): (String, String)| {
+    let prepare = |(name, sql, _): (String, String, String)| {
         store.connection.prepare(&sql).err().map(|error| format!("{name}: {error}\n{sql}"))
     };
     let failures: Vec<String> = statement_texts().into_iter().filter_map(prepare).collect();
@@ -48,7 +49,7 @@ fn every_statement_can_be_prepared_on_sqlite() {
 /// The parameters are rewritten without a look at literals, so no literal may hold what looks like one.
 #[test]
 fn no_literal_holds_a_parameter_sign() {
-    for (name, sql) in statement_texts() {
+    for (name, _, sql) in statement_texts() {
         let quoted = |quote: char| sql.split(quote).skip(1).step_by(2).collect::<String>();
         let literals = quoted('\'') + &quoted('"');
         assert!(!literals.contains(['$', '?']), "{name}: {sql}");

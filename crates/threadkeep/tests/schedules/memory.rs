@@ -141,7 +141,7 @@ struct MemoryDriver {
 }
 
 impl Driver for MemoryDriver {
-    fn submit_write(&self, request: Box<dyn WriteRequest>, sync: Sync) {
+    fn submit_write(&self, request: Box<dyn Request>, sync: Sync) {
         self.gauge.add(request.bytes());
         self.writer.submit(Job::Write(Box::new(Weighed { request, gauge: Arc::clone(&self.gauge) }), sync));
     }
@@ -152,11 +152,11 @@ impl Driver for MemoryDriver {
 }
 
 struct Weighed {
-    request: Box<dyn WriteRequest>,
+    request: Box<dyn Request>,
     gauge: Arc<Gauge>,
 }
 
-impl WriteRequest for Weighed {
+impl Request for Weighed {
     fn bytes(&self) -> usize {
         self.request.bytes()
     }

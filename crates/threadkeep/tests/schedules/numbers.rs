@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::db::group::{Command, Connection, Engine, Job, Writer};
 use crate::db::readers::{Readers, Source};
-use crate::db::{Columns, Driver, ReadRequest, Row, Statement, Sync, Tx, Value, WriteRequest};
+use crate::db::{Columns, Driver, Request, Row, Statement, Sync, Terms, Tx, Value, answer};
 use crate::error::{Error, Result};
 use crate::explore::draw;
 
@@ -269,11 +269,11 @@ impl NumberDriver {
 }
 
 impl Driver for NumberDriver {
-    fn submit_write(&self, request: Box<dyn WriteRequest>, sync: Sync) {
-        self.writer.submit(Job::Write(request, sync));
+    fn submit_write(&self, request: Box<dyn Request>, terms: Terms) {
+        self.writer.submit(Job::Write(request, terms.sync));
     }
 
-    fn submit_read(&self, request: ReadRequest) {
+    fn submit_read(&self, request: Box<dyn Request>) {
         match &self.readers {
             Some(readers) => readers.submit(request),
             None => self.writer.submit(Job::Read(request)),
@@ -289,11 +289,11 @@ impl Source for Arc<Disk> {
         Ok(Self::clone(self))
     }
 
-    fn read(connection: &Self::Connection, request: ReadRequest) {
+    fn read(connection: &Self::Connection, request: Box<dyn Request>) {
         let seen = match connection.defect {
             Defect::ReadsStale => connection.lock().before.clone(),
             _ => connection.numbers(),
         };
-        request(&mut NumberTx { connection: None, seen });
+        answer(request, &mut NumberTx { connection: None, seen });
     }
 }

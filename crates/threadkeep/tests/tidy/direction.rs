@@ -61,13 +61,24 @@ fn crates_depend_in_one_direction() {
             let used = dependency["name"].as_str().unwrap();
             // The tests of a crate use the crate itself, with all its features.
             let is_ours = !dependency["path"].is_null() && used != name;
-            let is_shipped = dependency["kind"].is_null();
+            // Behind a feature that is off by default: who embeds the crate does not get it unasked.
+            let is_shipped = dependency["kind"].is_null() && dependency["optional"] != true;
             if (is_ours && !allowed.contains(&used)) || (is_shipped && kept_out.contains(&used)) {
                 wrong.push(format!("{name} may not use {used}"));
             }
         }
     }
     assert_none(wrong, "the direction is cli → agents → threadkeep");
+}
+
+/// What is optional stays out unless it is asked for.
+#[test]
+fn features_of_the_library_are_off_by_default() {
+    let packages = packages();
+    let library = packages.iter().find(|package| package["source"].is_null() && package["name"] == "threadkeep");
+    let features = library.unwrap()["features"].as_object().unwrap();
+    assert!(features.contains_key("postgres"));
+    assert!(features.get("default").is_none(), "{:?}", features.get("default"));
 }
 
 #[test]

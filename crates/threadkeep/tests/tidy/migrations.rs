@@ -38,8 +38,11 @@ fn no_released_step_was_edited() {
 #[test]
 fn the_library_carries_every_step() {
     let code = text("crates/threadkeep/src/db/migrations.rs").unwrap();
-    let forgotten = steps("sqlite").into_iter().filter(|step| !code.contains(&format!("migrations/sqlite/{step}\"")));
-    assert_none(forgotten, "the list of migrations lacks these");
+    for engine in ["sqlite", "postgres"] {
+        let named = |step: &String| code.contains(&format!("migrations/{engine}/{step}\""));
+        let forgotten = steps(engine).into_iter().filter(|step| !named(step));
+        assert_none(forgotten, "the lists of migrations lack these");
+    }
 }
 
 fn steps(engine: &str) -> Vec<String> {

@@ -1,0 +1,133 @@
+//! The PostgreSQL driver: a pool of plain threads, each with its own connection and its own prepared statements.
+//!
+//! Writes of one thread run in one worker at a time, in their order; others run beside them. What waits while all workers are
+//! busy shares a transaction, as it does in SQLite. Nothing is acknowledged before its commit was answered. A transaction is
+//! run again when others were in its way, and when the connection was lost before its commit was sent; after that only a
+//! request that says that a second run finds out what the first one did.
+
+pub(crate) mod address;
+mod pool;
+mod refusal;
+mod schema;
+mod session;
+mod tls;
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::db::migrations::Migration;
+use crate::db::postgres::address::Address;
+use crate::db::postgres::pool::Pool;
+use crate::db::postgres::session::{Purpose, Session};
+use crate::db::{Driver, Order, Request, Terms};
+use crate::error::{Error, Result};
+
+/// How long to wait before a server that did not answer is asked again.
+const RETRY_STEP: Duration = Duration::from_millis(50);
+
+/// Where a store is, and how it is opened.
+pub(crate) struct Place {
+    pub(crate) address: Address,
+    tls: Option<MakeRustlsConnect>,
+    read_only: bool,
+    busy_bound: Duration,
+    label: String,
+    migrations: &'static [Migration],
+    now: i64,
+    /// What `synchronous_commit` has to be set to, where the server's own setting is weaker than what is promised.
+    commit_setting: Option<&'static str>,
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// How a store is to be opened.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pub(crate) address: Address,
+    pub(crate) read_only: bool,
+    pub(crate) busy_bound: Duration,
+    pub(crate) label: String,
+    pub(crate) migrations: &'static [Migration],
+    pub(crate) now: i64,
+}
+
+/// Opens a store, making its schema or bringing it forward where that is needed; gives what there is to know of the server.
+pub(crate) fn open(opening: Opening) -> Result<(PostgresDriver, Vec<String>)> {
+    let tls = opening.address.may_encrypt().then(|| tls::connector(&opening.address.certificate)).transpose()?;
+    let mut place = Place {
+        address: opening.address,
+        tls,
+        read_only: opening.read_only,
+        busy_bound: opening.busy_bound,
+        label: opening.label,
+        migrations: opening.migrations,
+        now: opening.now,
+        commit_setting: None,
+    };
+    let opened = schema::open(&mut place)?;
+    let place = Arc::new(place);
+    let reads = Pool::new(Arc::clone(&place), Purpose::Read);
+    let writes = Pool::new(place, Purpose::Write);
+    writes.start_with(opened.session)?;
+    Ok((PostgresDriver { reads, writes }, opened.notices))
+}
+
+impl Place {
+    /// Connects; waits only for a server that says that it will take the connection later.
+    fn connect_at_once(&self) -> Result<Session> {
+        let deadline = Instant::now() + self.busy_bound;
+        loop {
+            match Session::connect(self, Purpose::Write) {
+                Ok(session) => return Ok(session),
+                Err((error @ (Error::Busy { .. } | Error::Io { kind: ErrorKind::NotConnected, .. }), true))
+                    if Instant::now() < deadline =>
+                {
+                    tracing::debug!(%error, "waiting for the server");
+                    std::thread::sleep(RETRY_STEP);
+                }
+                Err((error, _)) => return Err(error),
+            }
+        }
+    }
+
+    /// Connects, waiting for a server that can't be reached for as long as it may come back.
+    fn connect_until(&self, purpose: Purpose, deadline: Instant) -> Result<Session> {
+        loop {
+            match Session::connect(self, purpose) {
+                Ok(session) => return Ok(session),
+                Err((error, true)) if Instant::now() < deadline => {
+                    tracing::debug!(%error, "waiting for the server");
+                    std::thread::sleep(RETRY_STEP);
+                }
+                Err((error, _)) => return Err(error),
+            }
+        }
+    }
+}
+
+/// The PostgreSQL driver.
+#[derive(Debug)]
+pub(crate) struct PostgresDriver {
+    reads: Pool,
+    /// Last, so that what was asked to be written is written while reads end.
+    writes: Pool,
+}
+
+impl Driver for PostgresDriver {
+    fn submit_write(&self, request: Box<dyn Request>, terms: Terms) {
+        self.writes.submit(request, terms);
+    }
+
+    fn submit_read(&self, request: Box<dyn Request>) {
+        let terms = Terms { order: Order::Free, repeatable: true, ..crate::db::Sync::Written.into() };
+        self.reads.submit(request, terms);
+    }
+}

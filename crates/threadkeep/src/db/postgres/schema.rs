@@ -1,0 +1,173 @@
+//! The schema of a store on the server: whether it is ours, and bringing it forward.
+
+use crate::db::migrations::{self, Migration, State};
+use crate::db::postgres::Place;
+use crate::db::postgres::refusal::Refusal;
+use crate::db::postgres::session::Session;
+use crate::db::{Statement, Value, query_all, query_one};
+use crate::error::{Error, Result};
+
+/// The first number of the lock under which schemas are made; the second is of the schema's name.
+const LOCK: i32 = i32::from_be_bytes(*b"Tkep");
+
+const TABLES: Statement = Statement {
+    name: "TABLES",
+    sql:
+        "SELECT count(*), CAST(coalesce(sum(CASE WHEN c.relname = 'schema_migrations' THEN 1 ELSE 0 END), 0) AS BIGINT)
+        FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = CAST(CAST(?1 AS TEXT) AS name) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')",
+};
+const SCHEMA_EXISTS: Statement = Statement {
+    name: "SCHEMA_EXISTS",
+    sql: "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = CAST(CAST(?1 AS TEXT) AS name)",
+};
+const LEDGER: Statement =
+    Statement { name: "LEDGER", sql: "SELECT number, checksum FROM schema_migrations ORDER BY number" };
+const RECORD: Statement = Statement {
+    name: "RECORD",
+    sql: "INSERT INTO schema_migrations (number, name, checksum, applied_at) VALUES (?1, ?2, ?3, ?4)",
+};
+const FACTS: Statement = Statement {
+    name: "FACTS",
+    sql: "SELECT CAST(current_setting('server_version_num') AS BIGINT), current_setting('synchronous_commit'),
+        current_setting('fsync'), current_setting('full_page_writes'),
+        CAST(CASE WHEN pg_catalog.pg_is_in_recovery() THEN 1 ELSE 0 END AS BIGINT)",
+};
+const OLDEST: i64 = 150_000;
+
+/// An opened and migrated store.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) session: Session,
+    pub(crate) notices: Vec<String>,
+}
+
+/// Opens the store, making or migrating its schema under a lock where that is needed.
+pub(crate) fn open(place: &mut Place) -> Result<Opened> {
+    let mut session = place.connect_at_once()?;
+    let notices = look_at_server(place, &mut session)?;
+    match (state(place, &mut session)?, place.read_only) {
+        (State::Current, _) => {}
+        (State::Empty, true) => return Err(Error::not_found("store", &place.address)),
+        (State::Behind, true) => {
+            let detail = "it has an older schema; open it once for writing to bring it forward";
+            return Err(Error::ReadOnly { detail: detail.to_owned() });
+        }
+        (State::Empty | State::Behind, false) => migrate(place, &mut session)?,
+    }
+    Ok(Opened { session, notices })
+}
+
+/// Finds out what the server's settings promise, and what to ask of it for `Synced`.
+fn look_at_server(place: &mut Place, session: &mut Session) -> Result<Vec<String>> {
+    let facts = query_one(&mut session.alone(), FACTS, &[], |row| {
+        let text = |column| row.text(column).map(str::to_owned);
+        Ok((row.int(0)?, text(1)?, text(2)?, text(3)?, row.int(4)? != 0))
+    })?;
+    let Some((version, commit, fsync, pages, standby)) = facts else { return Ok(Vec::new()) };
+    let mut notices = Vec::new();
+    if version < OLDEST {
+        notices.push(format!("the server's version {version} is older than any that this was tested with (15)"));
+    }
+    if fsync == "off" {
+        notices.push("the server runs with fsync = off: a power loss can damage the store".to_owned());
+    }
+    if pages == "off" {
+        notices.push("the server runs with full_page_writes = off: a power loss can damage the store".to_owned());
+    }
+    match commit.as_str() {
+        "on" | "remote_apply" => {}
+        "off" => {
+            place.commit_setting = Some("on");
+            session.batch("SET synchronous_commit = on").map_err(|refusal| refusal.error)?;
+            notices.push("the server's synchronous_commit is off: it is set to on for this store".to_owned());
+        }
+        weaker => notices.push(format!(
+            "the server's synchronous_commit is {weaker}: what is acknowledged can be lost when a standby takes over"
+        )),
+    }
+    if standby {
+        notices.push("the server is a standby: what is read may lag, and nothing can be written".to_owned());
+    }
+    notices.extend(place.address.weakness().map(str::to_owned));
+    Ok(notices)
+}
+
+/// Compares the schema's ledger with the known steps.
+fn state(place: &Place, session: &mut Session) -> Result<State> {
+    let schema = place.address.schema.as_str();
+    let found = query_one(&mut session.alone(), TABLES, &[schema.into()], |row| Ok((row.int(0)?, row.int(1)?)))?;
+    match found.unwrap_or_default() {
+        (0, _) => return Ok(State::Empty),
+        (_, 0) => return Err(foreign(place)),
+        _ => {}
+    }
+    let mut tx = session.alone();
+    let applied = query_all(&mut tx, LEDGER, &[], |row| Ok((row.int(0)?, row.text(1)?.to_owned())));
+    let applied = applied.map_err(|error| match error {
+        // A table of that name with other columns.
+        Error::Corrupt { .. } => foreign(place),
+        other => other,
+    })?;
+    migrations::compare(&applied, place.migrations)
+}
+
+fn foreign(place: &Place) -> Error {
+    let detail = "the schema holds tables of another program; name another one with ?schema=NAME".to_owned();
+    Error::ForeignStore { path: place.address.to_string(), detail }
+}
+
+/// Applies the missing steps, all or none. However many processes come at once, one does the work and the others wait.
+fn migrate(place: &Place, session: &mut Session) -> Result<()> {
+    let told = |refusal: Refusal| match refusal.error {
+        Error::Busy { .. } => {
+            let bound = place.busy_bound;
+            Error::Busy { detail: format!("another process has been making or migrating it for {bound:?}") }
+        }
+        other => other,
+    };
+    session.batch("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").map_err(told)?;
+    let done = session.batch(&lock(&place.address.schema)).map_err(told).and_then(|()| apply(place, session));
+    let ended = session.batch(if done.is_ok() { "COMMIT" } else { "ROLLBACK" });
+    done.and(ended.map_err(told))
+}
+
+/// A lock until the transaction ends, on the schema's name: two names with one number only wait for each other.
+fn lock(schema: &str) -> String {
+    let hash = schema.bytes().fold(5_381_i32, |hash, byte| hash.wrapping_mul(33) ^ i32::from(byte));
+    format!("SELECT pg_catalog.pg_advisory_xact_lock({LOCK}, {hash})")
+}
+
+fn apply(place: &Place, session: &mut Session) -> Result<()> {
+    let state = state(place, session)?;
+    if state == State::Current {
+        return Ok(());
+    }
+    let schema = place.address.schema.as_str();
+    let exists = query_one(&mut session.alone(), SCHEMA_EXISTS, &[schema.into()], |row| row.int(0))?;
+    if exists != Some(1) {
+        // Only then, because it takes a right that whoever owns the schema need not have.
+        run(session, &format!("CREATE SCHEMA \"{schema}\""))?;
+    }
+    let last = match state {
+        State::Empty => None,
+        _ => query_all(&mut session.alone(), LEDGER, &[], |row| row.int(0))?.into_iter().max(),
+    };
+    for migration in place.migrations.iter().filter(|migration| Some(migration.number) > last) {
+        step(place, session, migration)?;
+    }
+    Ok(())
+}
+
+fn step(place: &Place, session: &mut Session, migration: &Migration) -> Result<()> {
+    run(session, migration.sql)?;
+    let checksum = migrations::checksum_of(migration);
+    let args: [Value<'_>; 4] =
+        [migration.number.into(), migration.name.into(), checksum.as_str().into(), place.now.into()];
+    let mut tx = session.alone();
+    query_one(&mut tx, RECORD, &args, |_| Ok(())).map(drop)
+}
+
+fn run(session: &Session, sql: &str) -> Result<()> {
+    session.batch(sql).map_err(|refusal| refusal.error)
+}

@@ -1,0 +1,349 @@
+//! A connection to the server with its prepared statements, and transactions on it.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::future::join;
+use tokio::runtime::{Builder, Runtime};
+use tokio_postgres::types::private::BytesMut;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::{Client, NoTls, RowStream};
+
+use crate::db::postgres::Place;
+use crate::db::postgres::refusal::{self, Fate, Refusal};
+use crate::db::{Columns, Row, Statement, Tx, Value, for_postgres};
+use crate::error::{Error, Result};
+
+/// How much longer than the server the client waits for an answer, before it takes the server for gone.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a statement that only reads may take.
+const READ_BOUND: Duration = Duration::from_secs(300);
+
+/// The time by the server, in milliseconds since the epoch.
+const CLOCK: Statement =
+    Statement { name: "CLOCK", sql: "SELECT CAST(floor(extract(epoch FROM clock_timestamp()) * 1000) AS BIGINT)" };
+
+/// What a session is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Read,
+    Write,
+}
+
+/// How a transaction begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// All statements see the same state.
+    Snapshot,
+    /// The commit is answered when it is synced.
+    Synced,
+    /// The commit is answered when the server has it in memory; it syncs it within a second.
+    Written,
+}
+
+impl Begin {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Snapshot => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+            Self::Synced => "BEGIN ISOLATION LEVEL READ COMMITTED",
+            Self::Written => "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = off",
+        }
+    }
+}
+
+/// How a commit ended.
+#[derive(Debug)]
+pub(crate) enum Committed {
+    Yes,
+    No(Refusal),
+    /// It was sent, and the connection was lost before the answer came.
+    Unknown(Error),
+}
+
+/// A connection, driven by the thread that uses it.
+pub(crate) struct Session {
+    runtime: Runtime,
+    client: Client,
+    prepared: HashMap<&'static str, tokio_postgres::Statement>,
+    bound: Duration,
+    place: String,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Connects; on failure says whether the cause may pass by itself.
+    pub(crate) fn connect(place: &Place, purpose: Purpose) -> Result<Self, (Error, bool)> {
+        let shown = place.address.to_string();
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| (Error::Backend { detail: format!("no runtime: {error}") }, false))?;
+        let client = runtime.block_on(dial(place)).map_err(|error| refusal::judge_connecting(&error, &shown))?;
+        let bound = match purpose {
+            Purpose::Read => READ_BOUND + PATIENCE,
+            Purpose::Write => place.busy_bound + PATIENCE,
+        };
+        let session = Self { runtime, client, prepared: HashMap::new(), bound, place: shown };
+        match session.batch(&settings(place, purpose)) {
+            Ok(()) => Ok(session),
+            Err(refusal) => Err((refusal.error, refusal.fate == Fate::Lost)),
+        }
+    }
+
+    /// Runs statements without parameters.
+    pub(crate) fn batch(&self, sql: &str) -> Result<(), Refusal> {
+        self.wait(self.client.batch_execute(sql))
+    }
+
+    /// A transaction, begun with its first statement.
+    pub(crate) fn begin(&mut self, begin: Begin) -> SessionTx<'_> {
+        SessionTx { session: self, begin: Some(begin.text()), refusal: None }
+    }
+
+    /// Statements outside of a transaction, each for itself.
+    pub(crate) fn alone(&mut self) -> SessionTx<'_> {
+        SessionTx { session: self, begin: None, refusal: None }
+    }
+
+    /// Runs a future of the client within the session's bound.
+    fn wait<T>(&self, future: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, Refusal> {
+        let bounded = async { tokio::time::timeout(self.bound, future).await };
+        match self.runtime.block_on(bounded) {
+            Ok(outcome) => outcome.map_err(|error| refusal::judge(&error, &self.place)),
+            Err(_) => Err(self.silent()),
+        }
+    }
+
+    fn silent(&self) -> Refusal {
+        let error = refusal::lost(&self.place, format!("the server has not answered for {:?}", self.bound));
+        Refusal { error, fate: Fate::Lost }
+    }
+
+    fn prepare(&mut self, statement: Statement) -> Result<tokio_postgres::Statement, Refusal> {
+        if let Some(prepared) = self.prepared.get(statement.sql) {
+            return Ok(prepared.clone());
+        }
+        let prepared = self.wait(self.client.prepare(&for_postgres(statement.sql)))?;
+        self.prepared.insert(statement.sql, prepared.clone());
+        Ok(prepared)
+    }
+}
+
+async fn dial(place: &Place) -> Result<Client, tokio_postgres::Error> {
+    let mut config = place.address.config.clone();
+    if config.get_application_name().is_none() {
+        config.application_name(&place.label);
+    }
+    // The connection is a task of the session's own runtime, which runs whenever the session waits for something.
+    match &place.tls {
+        Some(tls) => {
+            let (client, connection) = config.connect(tls.clone()).await?;
+            tokio::spawn(async move { log_end(connection.await) });
+            Ok(client)
+        }
+        None => {
+            let (client, connection) = config.connect(NoTls).await?;
+            tokio::spawn(async move { log_end(connection.await) });
+            Ok(client)
+        }
+    }
+}
+
+fn log_end(outcome: Result<(), tokio_postgres::Error>) {
+    if let Err(error) = outcome {
+        tracing::debug!(%error, "a connection ended");
+    }
+}
+
+/// What holds for every statement of a session.
+fn settings(place: &Place, purpose: Purpose) -> String {
+    let millis = |bound: Duration| bound.as_millis().clamp(1, 2_147_483_647);
+    let lock = millis(place.busy_bound);
+    // A commit that waits for a standby must not be cut short: the server would answer that it was done.
+    let statement = if purpose == Purpose::Read { millis(READ_BOUND) } else { 0 };
+    // Whoever stops in the middle must not keep others from the rows that it locked.
+    let idle = (lock / 2).max(1_000);
+    let read_only = if place.read_only { "SET default_transaction_read_only = on;" } else { "" };
+    let commit = place.commit_setting.map_or(String::new(), |word| format!("SET synchronous_commit = {word};"));
+    format!(
+        "SET search_path = \"{schema}\", pg_temp; SET statement_timeout = {statement}; SET lock_timeout = {lock};
+         SET idle_in_transaction_session_timeout = {idle}; SET client_min_messages = warning;
+         SET client_connection_check_interval = 10000; SET jit = off; {read_only} {commit}",
+        schema = place.address.schema
+    )
+}
+
+/// A transaction of a session. Once a statement has failed nothing more is sent, and it can't be committed.
+pub(crate) struct SessionTx<'a> {
+    session: &'a mut Session,
+    /// Sent together with the first statement.
+    begin: Option<&'static str>,
+    refusal: Option<Refusal>,
+}
+
+impl SessionTx<'_> {
+    /// What a failed statement makes of the transaction.
+    pub(crate) fn refusal(&self) -> Option<&Refusal> {
+        self.refusal.as_ref()
+    }
+
+    /// Commits what a transaction in which nothing failed has written.
+    pub(crate) fn commit(self) -> Committed {
+        if let Some(refusal) = self.refusal {
+            return Committed::No(refusal);
+        }
+        if self.begin.is_some() {
+            return Committed::Yes;
+        }
+        let session = self.session;
+        let bounded = async { tokio::time::timeout(session.bound, session.client.batch_execute("COMMIT")).await };
+        match session.runtime.block_on(bounded) {
+            Ok(Ok(())) => Committed::Yes,
+            Ok(Err(error)) if refusal::is_certain(&error) => Committed::No(refusal::judge(&error, &session.place)),
+            Ok(Err(error)) => {
+                let detail = refusal::judge(&error, &session.place).error.to_string();
+                Committed::Unknown(refusal::unanswered(&session.place, &detail))
+            }
+            Err(_) => Committed::Unknown(refusal::unanswered(&session.place, &session.silent().error.to_string())),
+        }
+    }
+
+    /// Ends the transaction without a trace; says whether the connection is still there.
+    pub(crate) fn roll_back(self) -> bool {
+        match &self.refusal {
+            Some(refusal) if refusal.fate == Fate::Lost => false,
+            _ if self.begin.is_some() => true,
+            _ => self.session.batch("ROLLBACK").is_ok(),
+        }
+    }
+
+    fn run(
+        &mut self,
+        statement: Statement,
+        args: &[Value<'_>],
+        visit: &mut dyn FnMut(&Row<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<usize> {
+        if let Some(refusal) = &self.refusal {
+            return Err(refusal.error.clone());
+        }
+        self.send(statement, args, visit).map_err(|failed| match failed {
+            Failed::Here(error) => error,
+            Failed::There(refusal) => self.refusal.insert(refusal).error.clone(),
+        })
+    }
+
+    fn send(
+        &mut self,
+        statement: Statement,
+        args: &[Value<'_>],
+        visit: &mut dyn FnMut(&Row<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<usize, Failed> {
+        let prepared = self.session.prepare(statement)?;
+        let begin = self.begin.take();
+        let (client, place) = (&self.session.client, &self.session.place);
+        let bounded = async {
+            let query = client.query_raw(&prepared, args.iter().copied());
+            let rows = match begin {
+                None => query.await,
+                Some(begin) => {
+                    // One after the other on the wire, and one wait for both answers.
+                    let (begun, rows) = join(client.batch_execute(begin), query).await;
+                    begun.and(rows)
+                }
+            };
+            visit_rows(rows, statement, place, visit).await
+        };
+        let bounded = async { tokio::time::timeout(self.session.bound, bounded).await };
+        self.session.runtime.block_on(bounded).unwrap_or_else(|_| Err(Failed::There(self.session.silent())))
+    }
+}
+
+/// Where a statement failed.
+enum Failed {
+    /// In what was made of its rows; the transaction is whole.
+    Here(Error),
+    /// In the server, or on the way to it.
+    There(Refusal),
+}
+
+impl From<Refusal> for Failed {
+    fn from(refusal: Refusal) -> Self {
+        Self::There(refusal)
+    }
+}
+
+async fn visit_rows(
+    rows: Result<RowStream, tokio_postgres::Error>,
+    statement: Statement,
+    place: &str,
+    visit: &mut dyn FnMut(&Row<'_>) -> Result<ControlFlow<()>>,
+) -> Result<usize, Failed> {
+    let mut rows = pin!(rows.map_err(|error| refusal::judge(&error, place))?);
+    while let Some(row) = rows.next().await {
+        let row = row.map_err(|error| refusal::judge(&error, place))?;
+        let row = Row { columns: &row, statement: statement.name };
+        if visit(&row).map_err(Failed::Here)?.is_break() {
+            // What is left is read and dropped before the next answer.
+            return Ok(0);
+        }
+    }
+    Ok(usize::try_from(rows.rows_affected().unwrap_or(0)).unwrap_or(usize::MAX))
+}
+
+impl Tx for SessionTx<'_> {
+    fn execute(&mut self, statement: Statement, args: &[Value<'_>]) -> Result<usize> {
+        self.run(statement, args, &mut |_| Ok(ControlFlow::Continue(())))
+    }
+
+    fn query(
+        &mut self,
+        statement: Statement,
+        args: &[Value<'_>],
+        visit: &mut dyn FnMut(&Row<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        self.run(statement, args, visit).map(drop)
+    }
+
+    fn clock(&mut self) -> Result<Option<i64>> {
+        crate::db::query_one(self, CLOCK, &[], |row| row.int(0))
+    }
+}
+
+impl Columns for tokio_postgres::Row {
+    fn value(&self, column: usize) -> Result<Value<'_>> {
+        let damaged = |detail: String| Error::corrupt(format!("column {column}"), detail);
+        let kind = self.columns().get(column).map(tokio_postgres::Column::type_);
+        let value = match kind {
+            Some(&Type::INT8) => self.try_get::<_, Option<i64>>(column).map(Value::from),
+            Some(&Type::INT4) => self.try_get::<_, Option<i32>>(column).map(|value| value.map(i64::from).into()),
+            Some(&Type::TEXT) => self.try_get::<_, Option<&str>>(column).map(Value::from),
+            Some(&Type::BYTEA) => self.try_get::<_, Option<&[u8]>>(column).map(Value::from),
+            Some(other) => return Err(damaged(format!("a value of type {other} is stored"))),
+            None => return Err(damaged("it is not there".to_owned())),
+        };
+        value.map_err(|error| damaged(error.to_string()))
+    }
+}
+
+impl ToSql for Value<'_> {
+    fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        match self {
+            Value::Null => Ok(IsNull::Yes),
+            Value::Int(value) => value.to_sql(kind, out),
+            Value::Text(text) => text.to_sql(kind, out),
+            Value::Blob(bytes) => bytes.to_sql(kind, out),
+        }
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        [Type::INT8, Type::TEXT, Type::BYTEA].contains(kind)
+    }
+
+    to_sql_checked!();
+}

@@ -1,0 +1,284 @@
+//! What happens to the server or on the way to it: nothing that was acknowledged is lost, and nothing is stored twice.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use postgres::NoTls;
+use threadkeep::blocking::{LiveThread, Store};
+use threadkeep::{Error, ItemQuery, NewItem, NewThread, Role, StoreOptions, ThreadId, View};
+
+use crate::server::{Server, server, start_own};
+
+const WRITERS: usize = 4;
+
+fn open(address: &str) -> Store {
+    Store::open(StoreOptions::postgres(address).unwrap()).unwrap()
+}
+
+fn thread(store: &Store) -> LiveThread {
+    store.workspace("/w".as_ref()).unwrap().create_now(NewThread::default()).unwrap()
+}
+
+fn say(text: &str) -> NewItem {
+    NewItem::message(Role::User, text)
+}
+
+fn texts(store: &Store, thread: &ThreadId) -> Vec<String> {
+    let mut query = ItemQuery::default();
+    let mut found = Vec::new();
+    loop {
+        let page = store.items(thread, query.clone()).unwrap();
+        found.extend(page.entries.iter().map(|item| serde_json::from_slice::<View>(&item.content).unwrap().to_text()));
+        match page.next_cursor {
+            None => return found,
+            cursor => query.cursor = cursor,
+        }
+    }
+}
+
+/// Lets writers append while something happens to their server, and holds what is stored against what was acknowledged.
+fn stays_whole(address: &str, happens: impl FnOnce(&AtomicUsize)) {
+    let store = open(address);
+    let threads: Vec<LiveThread> = (0..WRITERS).map(|_| thread(&store)).collect();
+    let (stop, written) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let acknowledged: Vec<Vec<String>> = std::thread::scope(|scope| {
+        let writers: Vec<_> = threads
+            .iter()
+            .map(|live| {
+                scope.spawn(|| {
+                    let mut acknowledged = Vec::new();
+                    while !stop.load(Ordering::SeqCst) {
+                        let text = acknowledged.len().to_string();
+                        live.append(vec![say(&text)]).unwrap();
+                        written.fetch_add(1, Ordering::SeqCst);
+                        acknowledged.push(text);
+                    }
+                    acknowledged
+                })
+            })
+            .collect();
+        happens(&written);
+        stop.store(true, Ordering::SeqCst);
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    for (live, acknowledged) in threads.iter().zip(acknowledged) {
+        assert_eq!(texts(&store, live.id()), acknowledged);
+        assert!(store.verify(live.id()).unwrap().is_valid());
+    }
+}
+
+/// Waits until so many more appends were acknowledged.
+fn wait_for(written: &AtomicUsize, more: usize) {
+    let goal = written.load(Ordering::SeqCst) + more;
+    let bound = Instant::now() + Duration::from_secs(60);
+    while written.load(Ordering::SeqCst) < goal {
+        assert!(Instant::now() < bound, "nobody writes any more");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn writers_outlive_their_connections() {
+    let Some(server) = server() else { return };
+    let address = server.address();
+    let mut admin = server.config().connect(NoTls).unwrap();
+    let mut killed = 0;
+    stays_whole(&format!("{address}&application_name=victim"), |written| {
+        for _ in 0..20 {
+            wait_for(written, 5);
+            let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'victim'";
+            killed += admin.query(kill, &[]).unwrap().len();
+        }
+        wait_for(written, 5);
+    });
+    assert!(killed >= 20, "{killed} connections were ended");
+}
+
+#[test]
+fn writers_outlive_their_server() {
+    let Some(server) = start_own() else { return };
+    stays_whole(&server.address(), |written| {
+        for _ in 0..3 {
+            wait_for(written, 20);
+            // At once, without a checkpoint: what was committed comes back from the log alone.
+            server.order("stop");
+            server.order("start");
+        }
+        wait_for(written, 20);
+    });
+}
+
+/// What becomes of the next commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Nothing,
+    /// It is done, and the answer is lost.
+    LosesAnswer,
+    /// It never arrives.
+    LosesCommit,
+}
+
+/// Stands between a store and its server, and knows a commit when it sees one.
+struct Proxy {
+    folder: tempfile::TempDir,
+    fault: Arc<std::sync::Mutex<Fault>>,
+    lost: Arc<AtomicUsize>,
+}
+
+impl Proxy {
+    fn start(server: &Server) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
+        let behind = server.folder().join(".s.PGSQL.5432");
+        let (fault, lost) = (Arc::new(std::sync::Mutex::new(Fault::Nothing)), Arc::new(AtomicUsize::new(0)));
+        let (of_all, count) = (Arc::clone(&fault), Arc::clone(&lost));
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let (Ok(client), Ok(server)) = (client, UnixStream::connect(&behind)) else { return };
+                let (fault, lost) = (Arc::clone(&of_all), Arc::clone(&count));
+                std::thread::spawn(move || pass(client, server, &fault, &lost));
+            }
+        });
+        Self { folder, fault, lost }
+    }
+
+    fn address(&self, of: &str) -> String {
+        let schema = of.rsplit_once("schema=").unwrap().1;
+        format!("postgres://threadkeep@/postgres?host={}&schema={schema}", self.folder.path().display())
+    }
+
+    fn arm(&self, fault: Fault) {
+        *self.fault.lock().unwrap() = fault;
+    }
+}
+
+/// Passes bytes on in both directions, until a commit meets the fault.
+fn pass(mut client: UnixStream, mut server: UnixStream, fault: &std::sync::Mutex<Fault>, lost: &AtomicUsize) {
+    let (mut back, mut to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+    let silent = Arc::new(AtomicBool::new(false));
+    let muted = Arc::clone(&silent);
+    let answers: JoinHandle<()> = std::thread::spawn(move || {
+        let mut buffer = [0; 16 << 10];
+        while let Ok(read @ 1..) = back.read(&mut buffer) {
+            if muted.load(Ordering::SeqCst) {
+                break;
+            }
+            if to_client.write_all(&buffer[..read]).is_err() {
+                break;
+            }
+        }
+        drop(to_client.shutdown(std::net::Shutdown::Both));
+    });
+    let mut buffer = [0; 16 << 10];
+    while let Ok(read @ 1..) = client.read(&mut buffer) {
+        let bytes = &buffer[..read];
+        let is_commit = bytes.windows(7).any(|window| window == b"COMMIT\0");
+        let met =
+            if is_commit { std::mem::replace(&mut *fault.lock().unwrap(), Fault::Nothing) } else { Fault::Nothing };
+        if met == Fault::LosesAnswer {
+            silent.store(true, Ordering::SeqCst);
+        }
+        if met == Fault::LosesCommit || server.write_all(bytes).is_err() {
+            lost.fetch_add(usize::from(met != Fault::Nothing), Ordering::SeqCst);
+            break;
+        }
+        if met == Fault::LosesAnswer {
+            // The answer has come, and nobody gets it.
+            answers.join().unwrap();
+            lost.fetch_add(1, Ordering::SeqCst);
+            return;
+        }
+    }
+    drop(server.shutdown(std::net::Shutdown::Both));
+    drop(client.shutdown(std::net::Shutdown::Both));
+}
+
+#[test]
+fn a_commit_that_was_not_answered_is_stored_once() {
+    let Some(server) = server() else { return };
+    let address = server.address();
+    let straight = open(&address);
+    let proxy = Proxy::start(&server);
+    let store = open(&proxy.address(&address));
+    let live = thread(&store);
+    for number in 0..40 {
+        proxy.arm([Fault::LosesAnswer, Fault::LosesCommit][number % 2]);
+        live.append(vec![say(&number.to_string())]).unwrap();
+    }
+    let expected: Vec<String> = (0..40).map(|number| number.to_string()).collect();
+    assert_eq!(texts(&straight, live.id()), expected);
+    assert!(straight.verify(live.id()).unwrap().is_valid());
+    assert_eq!(proxy.lost.load(Ordering::SeqCst), 40);
+}
+
+/// Creating, claiming, handing back and changing a thread find out by themselves what became of them.
+#[test]
+fn every_step_of_a_threads_life_survives_a_lost_answer() {
+    let Some(server) = server() else { return };
+    let address = server.address();
+    let proxy = Proxy::start(&server);
+    let store = open(&proxy.address(&address));
+    for fault in [Fault::LosesAnswer, Fault::LosesCommit] {
+        proxy.arm(fault);
+        let live = thread(&store);
+        let first = live.append(vec![say("a")]).unwrap().items[0].address();
+        proxy.arm(fault);
+        live.begin_turn(say("b")).unwrap();
+        proxy.arm(fault);
+        live.rewind(first).unwrap();
+        proxy.arm(fault);
+        live.shutdown().unwrap();
+        proxy.arm(fault);
+        let again = store.resume(live.id(), false).unwrap();
+        again.append(vec![say("c")]).unwrap();
+        assert_eq!(texts(&store, live.id()), ["a", "c"]);
+        proxy.arm(fault);
+        let taker = store.take_over(live.id(), "for the test", false).unwrap();
+        assert_eq!(store.get(live.id()).unwrap().items, 4, "a, b, c and one note");
+        taker.shutdown().unwrap();
+        proxy.arm(fault);
+        store.archive(live.id()).unwrap();
+        proxy.arm(fault);
+        store.delete(live.id()).unwrap();
+        assert!(store.verify(live.id()).unwrap().is_valid());
+    }
+    assert_eq!(proxy.lost.load(Ordering::SeqCst), 16);
+}
+
+/// What can't find out says so, and its text names no secret.
+#[test]
+fn an_outcome_that_can_not_be_found_out_is_a_typed_error() {
+    let Some(server) = server() else { return };
+    let address = server.address();
+    let proxy = Proxy::start(&server);
+    let store = open(&proxy.address(&address).replace("threadkeep@", "threadkeep:hidden@"));
+    let live = thread(&store);
+    live.append(vec![say("a")]).unwrap();
+    proxy.arm(Fault::LosesAnswer);
+    match live.clear() {
+        Err(Error::Io { operation: "commit to", path, detail, .. }) => {
+            assert!(path.starts_with("postgres://threadkeep@/") && !path.contains("hidden"), "{path}");
+            assert!(detail.contains("not known"), "{detail}");
+        }
+        other => panic!("{other:?}"),
+    }
+    // It was stored, and the handle goes on.
+    assert_eq!(live.head().unwrap(), None);
+    live.append(vec![say("b")]).unwrap();
+    assert_eq!(texts(&store, live.id()), ["b"]);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_told_at_once_and_without_the_password() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = format!("postgres://ann:hidden@/db?host={}", folder.path().display());
+    let began = Instant::now();
+    let refused = Store::open(StoreOptions::postgres(&address).unwrap()).unwrap_err();
+    assert!(matches!(refused, Error::Io { operation: "connect to", .. }), "{refused:?}");
+    assert!(!format!("{refused:?} {refused}").contains("hidden"), "{refused:?}");
+    assert!(began.elapsed() < Duration::from_secs(20));
+}

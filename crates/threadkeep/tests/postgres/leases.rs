@@ -1,0 +1,107 @@
+//! Claims between machines: leases by the clock of the server, whatever the clocks of the machines say.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use postgres::Client;
+use postgres::NoTls;
+use threadkeep::blocking::Store;
+use threadkeep::{Error, Host, NewItem, NewThread, ProjectFacts, Role, StoreOptions, SystemHost, Timestamp};
+
+use crate::server::{Server, server};
+
+/// A machine whose clock is wrong.
+#[derive(Debug)]
+struct Elsewhere {
+    name: &'static str,
+    ahead: i64,
+}
+
+impl Host for Elsewhere {
+    fn now(&self) -> Timestamp {
+        Timestamp(SystemHost.now().0 + self.ahead)
+    }
+
+    fn fill_random(&self, buffer: &mut [u8]) {
+        SystemHost.fill_random(buffer);
+    }
+
+    fn machine(&self) -> String {
+        self.name.to_owned()
+    }
+
+    fn hostname(&self) -> String {
+        self.name.to_owned()
+    }
+
+    fn project(&self, path: &Path) -> ProjectFacts {
+        SystemHost.project(path)
+    }
+}
+
+const YEAR: i64 = 365 * 86_400_000;
+
+fn open(address: &str, name: &'static str, ahead: i64) -> Store {
+    let options = StoreOptions::postgres(address).unwrap().label(name).host(Arc::new(Elsewhere { name, ahead }));
+    Store::open(options).unwrap()
+}
+
+fn say(text: &str) -> NewItem {
+    NewItem::message(Role::User, text)
+}
+
+/// A connection that sees the tables of a store.
+fn tables(server: &Server, address: &str) -> Client {
+    let schema = address.rsplit_once("schema=").unwrap().1;
+    let mut config = server.config();
+    config.options(&format!("-c search_path={schema}"));
+    config.connect(NoTls).unwrap()
+}
+
+#[test]
+fn a_holder_lives_by_the_servers_clock_and_not_by_its_own() {
+    let Some(server) = server() else { return };
+    let address = server.address();
+    let slow = open(&address, "slow", -YEAR);
+    let fast = open(&address, "fast", YEAR);
+    let live = slow.workspace("/w".as_ref()).unwrap().create_now(NewThread::default()).unwrap();
+    live.append(vec![say("a")]).unwrap();
+    match fast.resume(live.id(), false) {
+        Err(Error::ClaimHeld { holder, .. }) => assert_eq!(holder.label, "slow"),
+        other => panic!("the living holder was not respected: {other:?}"),
+    }
+    assert!(fast.get(live.id()).unwrap().live && fast.claims().unwrap()[0].live);
+    assert!(matches!(fast.delete(live.id()), Err(Error::ClaimHeld { .. })));
+
+    // Two minutes without a sign of life.
+    let silence = "UPDATE claims SET heartbeat_at = heartbeat_at - 121000";
+    assert_eq!(tables(&server, &address).execute(silence, &[]).unwrap(), 1);
+    assert!(!fast.get(live.id()).unwrap().live);
+    let taker = fast.resume(live.id(), false).unwrap();
+    assert!(matches!(live.append(vec![say("stale")]), Err(Error::ClaimLost { .. })));
+    assert_eq!(live.take_unsaved().len(), 1, "what was refused is given back");
+    taker.append(vec![say("b")]).unwrap();
+    assert_eq!(fast.get(live.id()).unwrap().items, 2);
+    assert!(fast.verify(live.id()).unwrap().is_valid());
+}
+
+#[test]
+fn of_several_machines_that_find_a_dead_holder_one_takes_its_place() {
+    let Some(server) = server() else { return };
+    let address = server.address();
+    let dead = open(&address, "dead", 0);
+    let live = dead.workspace("/w".as_ref()).unwrap().create_now(NewThread::default()).unwrap();
+    live.append(vec![say("a")]).unwrap();
+    tables(&server, &address).execute("UPDATE claims SET heartbeat_at = heartbeat_at - 121000", &[]).unwrap();
+    let takers: Vec<Store> = ["one", "two", "three", "four"].map(|name| open(&address, name, 0)).into();
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let asked: Vec<_> = takers.iter().map(|store| scope.spawn(|| store.resume(live.id(), false))).collect();
+        asked.into_iter().map(|taker| taker.join().unwrap()).collect()
+    });
+    let won = outcomes.iter().flatten().count();
+    assert_eq!(won, 1, "{outcomes:?}");
+    for refused in outcomes.iter().filter_map(|outcome| outcome.as_ref().err()) {
+        assert!(matches!(refused, Error::ClaimHeld { .. }), "{refused:?}");
+    }
+    assert_eq!(dead.get(live.id()).unwrap().epoch, 2);
+}
