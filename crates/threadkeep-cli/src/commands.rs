@@ -62,7 +62,7 @@ EXIT CODES:
   5 damaged     6 newer version    7 busy or held    8 partly done";
 
 const GLOBAL: &str = "Global options";
-const STORE_HELP: &str = "The store's folder [default: $THREADKEEP_HOME, else threadkeep in the user's data folder]";
+const STORE_HELP: &str = "The store's folder, or postgres://USER@HOST/DATABASE?schema=NAME [default: $THREADKEEP_HOME, else threadkeep in the user's data folder]";
 
 /// Keeps the threads of coding agents: import, list, read, fork, verify and move them
 #[derive(Debug, Parser)]
@@ -77,7 +77,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Args)]
 struct Global {
-    #[arg(long, global = true, help_heading = GLOBAL, value_name = "DIR", env = "THREADKEEP_STORE", hide_env_values = true, help = STORE_HELP)]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "DIR|URL", env = "THREADKEEP_STORE", hide_env_values = true, help = STORE_HELP)]
     store: Option<PathBuf>,
     /// Print one JSON document instead of words; errors too
     #[arg(long, global = true, help_heading = GLOBAL)]

@@ -161,7 +161,12 @@ fn hint(error: &Error) -> Option<String> {
         Error::Busy { .. } => "try again; what holds the store is named above",
         Error::StorageFull { .. } => "free some space and try again; nothing was half written",
         Error::Corrupt { .. } => "`threadkeep verify` names every broken place; what is not named is unaffected",
-        Error::ForeignStore { .. } => "choose another folder with --store",
+        Error::ForeignStore { .. } => "choose another folder or schema with --store",
+        Error::Unsupported { operation: "backup" | "restore_backup" } => {
+            "a store on a server is backed up by the server's own tools: `pg_dump --schema=NAME`"
+        }
+        Error::Io { operation: "connect to", .. } => "see that the server runs and takes connections from here",
+        Error::Io { operation: "commit to", .. } => "look at what is stored before you ask for it again",
         Error::SchemaTooNew { .. } => "the store was not touched",
         _ => return None,
     };
@@ -170,7 +175,7 @@ fn hint(error: &Error) -> Option<String> {
 
 /// What to do where there is no store yet.
 pub(crate) const NO_STORE_HINT: &str = "`threadkeep import --scan` makes one from the agents' files that it finds; \
-     --store DIR names another place";
+     --store DIR|URL names another place";
 
 #[cfg(test)]
 mod tests {

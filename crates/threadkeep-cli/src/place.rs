@@ -13,35 +13,65 @@ use crate::errors::{Code, Failure, NO_STORE_HINT, Report};
 const FOLDER: &str = "threadkeep";
 const DATABASE: &str = "threadkeep.db";
 
-/// The folder of the store.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
-    folder: PathBuf,
+/// Where the store is.
+#[derive(Debug, Clone)]
+pub(crate) enum Place {
+    /// In a folder.
+    Folder(PathBuf),
+    /// On a server. The options show no password.
+    Server {
+        /// How the store is opened.
+        options: Box<StoreOptions>,
+        /// The address without its password.
+        shown: String,
+    },
 }
 
 impl Place {
-    /// Decides the folder: what was given, else `THREADKEEP_HOME`, else the user's data folder.
+    /// Decides the place: what was given, else `THREADKEEP_HOME`, else the user's data folder.
     pub(crate) fn find(given: Option<&Path>) -> Result<Self, Failure> {
         let home = env::var_os("THREADKEEP_HOME");
-        Ok(Self { folder: choose(given, home.as_deref(), default_folder)? })
+        choose(given, home.as_deref(), default_folder)
     }
 
-    /// The folder.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
+    /// Its name for people: no secret is in it.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::Folder(folder) => folder.display().to_string(),
+            Self::Server { shown, .. } => shown.clone(),
+        }
+    }
+
+    /// Refuses what only a store in a folder can do.
+    pub(crate) fn require_folder(&self, operation: &'static str) -> Result<(), Failure> {
+        match self {
+            Self::Folder(_) => Ok(()),
+            Self::Server { .. } => Err(Error::Unsupported { operation }.into()),
+        }
     }
 
     /// Whether a store is there.
-    pub(crate) fn exists(&self) -> bool {
-        self.folder.join(DATABASE).symlink_metadata().is_ok()
+    pub(crate) fn exists(&self) -> Result<bool, Failure> {
+        match self {
+            Self::Folder(folder) => Ok(folder.join(DATABASE).symlink_metadata().is_ok()),
+            Self::Server { options, .. } => match Store::open((**options).clone().read_only()) {
+                // An older schema is a store.
+                Ok(_) | Err(Error::ReadOnly { .. }) => Ok(true),
+                Err(Error::NotFound { what: "store", .. }) => Ok(false),
+                Err(error) => Err(error.into()),
+            },
+        }
     }
 
     /// Opens an existing store for reading. A store with an older schema is brought forward.
     pub(crate) fn read(&self) -> Result<Store, Failure> {
-        self.require()?;
-        match Store::open(StoreOptions::folder(&self.folder).read_only()) {
-            // Either its schema is older, or the folder can't be written, and then this says so too.
+        if let Self::Folder(_) = self {
+            self.require()?;
+        }
+        match Store::open(self.options().read_only()) {
+            // Either its schema is older, or the place can't be written, and then this says so too.
             Err(Error::ReadOnly { .. }) => Ok(Store::open(self.options())?),
+            Err(Error::NotFound { what: "store", .. }) => Err(self.missing()),
             outcome => Ok(outcome?),
         }
     }
@@ -59,15 +89,20 @@ impl Place {
 
     /// How the store is opened for writing.
     pub(crate) fn options(&self) -> StoreOptions {
-        StoreOptions::folder(&self.folder).label("threadkeep")
+        let options = match self {
+            Self::Folder(folder) => StoreOptions::folder(folder),
+            Self::Server { options, .. } => (**options).clone(),
+        };
+        options.label("threadkeep")
     }
 
     fn require(&self) -> Result<(), Failure> {
-        if self.exists() {
-            return Ok(());
-        }
-        let message = format!("no store in {}", self.folder.display());
-        Err(Report::new(Code::NotFound, "not-found", message).hint(NO_STORE_HINT).into())
+        if self.exists()? { Ok(()) } else { Err(self.missing()) }
+    }
+
+    fn missing(&self) -> Failure {
+        let message = format!("no store in {}", self.shown());
+        Report::new(Code::NotFound, "not-found", message).hint(NO_STORE_HINT).into()
     }
 }
 
@@ -75,55 +110,63 @@ fn choose(
     given: Option<&Path>,
     home: Option<&OsStr>,
     default: impl FnOnce() -> Result<PathBuf, Failure>,
-) -> Result<PathBuf, Failure> {
+) -> Result<Place, Failure> {
     if let Some(given) = given {
-        return checked(given).map(Path::to_owned);
+        return named(given);
     }
-    let Some(home) = home else { return default() };
+    let Some(home) = home else { return default().map(Place::Folder) };
     // A guess would read and write somewhere that the user did not mean.
     if Path::new(home).is_absolute() {
-        return Ok(home.into());
+        return Ok(Place::Folder(home.into()));
     }
     let found = if home.is_empty() { "is empty" } else { "is not an absolute path" };
     let hint = "set it to an absolute path, or unset it for the default";
     Err(Report::usage(format!("THREADKEEP_HOME {found}")).hint(hint).into())
 }
 
-fn checked(given: &Path) -> Result<&Path, Failure> {
+/// The place that was named on the command line.
+fn named(given: &Path) -> Result<Place, Failure> {
     if given.as_os_str().is_empty() {
         return Err(Report::usage("--store (or THREADKEEP_STORE) is empty").into());
     }
-    if given.to_str().is_some_and(|text| text.contains("://")) {
-        let message = format!("{} is an address; this version opens folders", given.display());
-        return Err(Report::usage(message).into());
+    match given.to_str().and_then(|text| Some((text, text.split_once("://")?.0))) {
+        None => Ok(Place::Folder(given.to_owned())),
+        Some((address, "postgres" | "postgresql")) => {
+            let options = StoreOptions::postgres(address)?;
+            Ok(Place::Server { shown: options.place(), options: Box::new(options) })
+        }
+        // The address is not repeated: it may hold a password.
+        Some((_, scheme)) => {
+            let message = format!("--store (or THREADKEEP_STORE) is an address of the kind {scheme}://");
+            Err(Report::usage(message).hint("give a folder, or postgres://USER@HOST/DATABASE").into())
+        }
     }
-    Ok(given)
 }
 
 fn default_folder() -> Result<PathBuf, Failure> {
     let folder = etcetera::choose_base_strategy().ok().map(|base| base.data_dir().join(FOLDER));
     folder.filter(|folder| folder.is_absolute()).ok_or_else(|| {
         let report = Report::usage("no home folder is known, so there is no default store");
-        report.hint("give --store DIR, or set THREADKEEP_HOME").into()
+        report.hint("give --store DIR|URL, or set THREADKEEP_HOME").into()
     })
 }
 
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
-    use super::choose;
+    use super::{Place, choose};
 
-    fn chosen(given: Option<&str>, home: Option<&str>) -> Option<PathBuf> {
-        choose(given.map(Path::new), home.map(OsStr::new), || Ok("/default".into())).ok()
+    fn chosen(given: Option<&str>, home: Option<&str>) -> Option<String> {
+        choose(given.map(Path::new), home.map(OsStr::new), || Ok("/default".into())).ok().map(|place| place.shown())
     }
 
     #[test]
     fn the_flag_comes_before_the_variable_and_the_default() {
-        assert_eq!(chosen(Some("s"), Some("/home")), Some("s".into()));
-        assert_eq!(chosen(None, Some("/home")), Some("/home".into()));
-        assert_eq!(chosen(None, None), Some("/default".into()));
+        assert_eq!(chosen(Some("s"), Some("/home")).as_deref(), Some("s"));
+        assert_eq!(chosen(None, Some("/home")).as_deref(), Some("/home"));
+        assert_eq!(chosen(None, None).as_deref(), Some("/default"));
     }
 
     #[test]
@@ -131,6 +174,14 @@ mod tests {
         assert_eq!(chosen(None, Some("")), None);
         assert_eq!(chosen(None, Some("relative")), None);
         assert_eq!(chosen(Some(""), Some("/home")), None);
-        assert_eq!(chosen(Some("postgres://host/db"), None), None);
+    }
+
+    #[test]
+    fn an_address_is_a_place_that_shows_no_password() {
+        let place = choose(Some(Path::new("postgres://ann:secret@host/db?schema=s")), None, || Ok("/".into())).unwrap();
+        assert!(matches!(place, Place::Server { .. }));
+        assert_eq!(place.shown(), "postgres://ann@host:5432/db?schema=s");
+        assert!(!format!("{place:?}").contains("secret"));
+        assert_eq!(chosen(Some("mysql://ann:secret@host/db"), None), None);
     }
 }

@@ -35,6 +35,7 @@ pub(super) struct BackupArgs {
 
 /// Makes a backup.
 pub(super) fn run(args: &BackupArgs, app: &mut App) -> Outcome {
+    app.place()?.require_folder("backup")?;
     let store = app.read()?;
     // It draws on standard error, and only when that is a terminal.
     let bar = ProgressBar::new(0);

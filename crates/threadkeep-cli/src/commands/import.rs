@@ -91,7 +91,7 @@ fn open(args: &ImportArgs, app: &App) -> Result<Store, Failure> {
         return app.create();
     }
     // Reading a file to see what is in it makes no store.
-    if app.place()?.exists() { app.read() } else { Ok(Store::open(StoreOptions::memory())?) }
+    if app.place()?.exists()? { app.read() } else { Ok(Store::open(StoreOptions::memory())?) }
 }
 
 /// Shows at a terminal how far the import has come.

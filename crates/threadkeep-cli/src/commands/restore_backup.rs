@@ -40,7 +40,8 @@ pub(super) struct RestoreBackupArgs {
 /// Restores.
 pub(super) fn run(args: &RestoreBackupArgs, app: &mut App) -> Outcome {
     let place = app.place()?;
-    if place.exists() && !args.yes && !is_confirmed(&place)? {
+    place.require_folder("restore_backup")?;
+    if place.exists()? && !args.yes && !is_confirmed(&place)? {
         output::tell(Ink::Warn, "note", "nothing was replaced");
         return Ok(Code::NotDone);
     }
@@ -82,7 +83,6 @@ fn write(app: &mut App, restored: &RestoreReport) -> Result<(), Failure> {
 }
 
 fn is_confirmed(place: &Place) -> Result<bool, Failure> {
-    let folder = place.folder().to_string_lossy();
-    let question = format!("Replace the store in {}? It is kept in its folder.", text::one_line(&folder));
+    let question = format!("Replace the store in {}? It is kept in its folder.", text::one_line(&place.shown()));
     output::confirm(&question, "restoring replaces the store, and nobody is here to ask")
 }

@@ -24,7 +24,7 @@ pub(super) struct StatsArgs {}
 
 /// Counts.
 pub(super) fn run(_args: &StatsArgs, app: &mut App) -> Outcome {
-    let folder = app.place()?.folder().display().to_string();
+    let folder = app.place()?.shown();
     let store = app.read()?;
     let stats = store.stats()?;
     if app.out.is_json() {
