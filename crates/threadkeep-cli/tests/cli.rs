@@ -30,8 +30,12 @@ mod naming;
 mod paging;
 #[path = "cli/place.rs"]
 mod place;
+#[path = "../../threadkeep/tests/postgres/server.rs"]
+mod postgres;
 #[path = "cli/sandbox.rs"]
 mod sandbox;
+#[path = "cli/server.rs"]
+mod server;
 #[path = "cli/shapes.rs"]
 mod shapes;
 #[path = "cli/tail.rs"]

@@ -1,6 +1,9 @@
 //! Copies between stores: the same ids, hashes and bytes, again and again, from any point at which one was cut off.
 #![cfg(test)]
 
+#[path = "postgres/server.rs"]
+mod server;
+
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
@@ -252,16 +255,20 @@ fn random_histories_are_copied_again_and_again() {
             let report = copy(&history.store, &target);
             assert_eq!(report.problems, [], "{why}");
             assert_eq!(report.equal, report.threads, "{why}");
-            // What was purged in the source stays in a copy that was made before.
-            for gone in threads(&target) {
-                if history.store.get(&gone.id).is_err() {
-                    drop(target.delete(&gone.id));
-                    target.purge(&gone.id).unwrap();
-                }
-            }
+            purge_what_is_gone(&history.store, &target);
             assert_same(&history.store, &target, &why);
             let again = copy(&history.store, &target);
             assert_eq!((again.unchanged, again.items), (again.threads, 0), "{why}: {again:?}");
+        }
+    }
+}
+
+/// What was purged in the source stays in a copy that was made before.
+fn purge_what_is_gone(source: &Store, target: &Store) {
+    for gone in threads(target) {
+        if source.get(&gone.id).is_err() {
+            drop(target.delete(&gone.id));
+            target.purge(&gone.id).unwrap();
         }
     }
 }
@@ -437,4 +444,24 @@ fn there_and_back_and_through_a_third_store() {
         store.resume(&id("b"), false).unwrap().append(vec![say("4")]).unwrap();
     }
     assert!(matches!(first.copy_from(&first, &mut |_| {}), Err(Error::Invalid { .. })));
+}
+
+#[test]
+fn random_histories_are_copied_to_a_server_and_back() {
+    let Some(server) = server::server() else { return };
+    for seed in 1..=3 {
+        let there = Store::open(StoreOptions::postgres(&server.address()).unwrap()).unwrap();
+        let back = memory();
+        let mut history = History::new(ticking(), seed);
+        for round in 0..4 {
+            (0..25).for_each(|_| history.step());
+            let why = format!("seed {seed}, round {round}");
+            for (from, to) in [(&history.store, &there), (&there, &back)] {
+                assert_eq!(copy(from, to).problems, [], "{why}");
+                purge_what_is_gone(&history.store, to);
+                assert_same(&history.store, to, &why);
+            }
+        }
+        assert_eq!(copy(&history.store, &there).items, 0);
+    }
 }

@@ -19,7 +19,7 @@
 /// What `src/concurrency.rs` gives, of the scheduler.
 mod concurrency {
     pub(crate) use shuttle::future::block_on;
-    pub(crate) use shuttle::sync::{Mutex, atomic, mpsc};
+    pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic, mpsc};
     pub(crate) use shuttle::thread;
 }
 

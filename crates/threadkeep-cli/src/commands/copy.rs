@@ -21,6 +21,7 @@ const BAR: &str = "{spinner} {pos:>10} of {len} items {wide_bar} {eta:>4}  {msg}
 const EXAMPLES: &str = "\
 EXAMPLES:
   threadkeep copy --to /mnt/disk/threadkeep            everything, into a store that is made
+  threadkeep copy --to postgres://ann@host/work        to the server that the team shares
   threadkeep copy --from /mnt/laptop --to ~/all        gather the stores of several machines in one
   threadkeep copy --to /mnt/disk/threadkeep --json | jq .problems
 
@@ -34,11 +35,11 @@ Exits with 8 when threads were left as they are; the others are copied.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct CopyArgs {
-    /// The folder of the store to read [default: the store that every other command uses]
-    #[arg(long, value_name = "DIR")]
+    /// The store to read, as in --store [default: the store that every other command uses]
+    #[arg(long, value_name = "DIR|URL")]
     from: Option<PathBuf>,
-    /// The folder of the store to write; it is made when there is none
-    #[arg(long, value_name = "DIR")]
+    /// The store to write, as in --store; it is made when there is none
+    #[arg(long, value_name = "DIR|URL")]
     to: PathBuf,
 }
 

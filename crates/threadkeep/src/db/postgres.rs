@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use crate::concurrency::thread;
 use crate::db::migrations::Migration;
 use crate::db::postgres::address::Address;
 use crate::db::postgres::pool::Pool;
@@ -91,7 +92,7 @@ impl Place {
                     if Instant::now() < deadline =>
                 {
                     tracing::debug!(%error, "waiting for the server");
-                    std::thread::sleep(RETRY_STEP);
+                    thread::sleep(RETRY_STEP);
                 }
                 Err((error, _)) => return Err(error),
             }
@@ -105,7 +106,7 @@ impl Place {
                 Ok(session) => return Ok(session),
                 Err((error, true)) if Instant::now() < deadline => {
                     tracing::debug!(%error, "waiting for the server");
-                    std::thread::sleep(RETRY_STEP);
+                    thread::sleep(RETRY_STEP);
                 }
                 Err((error, _)) => return Err(error),
             }

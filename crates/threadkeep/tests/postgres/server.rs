@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use postgres::{Config, NoTls};
+use ::postgres::{Config, NoTls};
 
 const OLDEST: u32 = 15;
 const NAME: &str = "threadkeep";

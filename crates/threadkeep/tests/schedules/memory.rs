@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use rusqlite::Connection as Sqlite;
 
+use crate::claims::Liveness;
 use crate::db::group::{Command, Connection, Engine, Job, Writer};
 use crate::db::sqlite::{Location, SqliteTx, open};
-use crate::db::{Db, Driver, ReadRequest, Row, Statement, Sync, Tx, Value, WriteRequest, migrations};
+use crate::db::{Db, Driver, Request, Row, Statement, Sync, Terms, Tx, Value, migrations};
 use crate::error::{Error, Result};
 use crate::explore::draw;
 use crate::host::{Host, ProcessIdentity, ProjectFacts};
@@ -95,7 +96,7 @@ impl Memory {
     pub(crate) fn store(&self) -> Store {
         let host = CountingHost { numbers: Arc::clone(&self.numbers) };
         let options = StoreOptions::memory().host(Arc::new(host));
-        Store::on(Inner::on(self.db.clone(), options, Vec::new()).unwrap())
+        Store::on(Inner::on(self.db.clone(), options, Liveness::locks(None, false), Vec::new()).unwrap())
     }
 }
 
@@ -141,12 +142,12 @@ struct MemoryDriver {
 }
 
 impl Driver for MemoryDriver {
-    fn submit_write(&self, request: Box<dyn Request>, sync: Sync) {
+    fn submit_write(&self, request: Box<dyn Request>, terms: Terms) {
         self.gauge.add(request.bytes());
-        self.writer.submit(Job::Write(Box::new(Weighed { request, gauge: Arc::clone(&self.gauge) }), sync));
+        self.writer.submit(Job::Write(Box::new(Weighed { request, gauge: Arc::clone(&self.gauge) }), terms.sync));
     }
 
-    fn submit_read(&self, request: ReadRequest) {
+    fn submit_read(&self, request: Box<dyn Request>) {
         self.writer.submit(Job::Read(request));
     }
 }

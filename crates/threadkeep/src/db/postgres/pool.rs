@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::concurrency::thread::{self, JoinHandle};
+use crate::concurrency::{Condvar, Mutex, MutexGuard};
+use crate::db::group::join;
 use crate::db::postgres::Place;
 use crate::db::postgres::refusal::Fate;
 use crate::db::postgres::session::{Begin, Committed, Purpose, Session};
@@ -81,7 +83,7 @@ impl Pool {
             Purpose::Read => "threadkeep-reader",
             Purpose::Write => "threadkeep-writer",
         };
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || worker.serve());
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || worker.serve());
         let thread = thread.map_err(|error| Error::Backend { detail: format!("no thread for a worker: {error}") })?;
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         Ok(())
@@ -94,12 +96,7 @@ impl Drop for Pool {
         self.shared.queue().closing = true;
         self.shared.news.notify_all();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
-            // The last handle of a store may be dropped by a request.
-            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
-                tracing::error!("a thread of the store ended badly");
-            }
-        }
+        threads.into_iter().for_each(join);
     }
 }
 
@@ -502,5 +499,5 @@ fn pause(attempt: u32) {
     let mut random = [0; 2];
     // Without randomness all wait the longest time.
     let part = getrandom::fill(&mut random).map_or(u16::MAX, |()| u16::from_le_bytes(random));
-    std::thread::sleep(longest.mul_f64(f64::from(part) / f64::from(u16::MAX)));
+    thread::sleep(longest.mul_f64(f64::from(part) / f64::from(u16::MAX)));
 }
