@@ -44,9 +44,9 @@ fn pragmas() -> impl Iterator<Item = &'static str> {
 /// When the library has no such statement.
 pub fn statement(name: &str) -> Result<String> {
     let texts = threadkeep::statement_texts();
-    let found = texts.into_iter().find(|(known, _)| known == name);
-    let (_, text) = found.ok_or_else(|| Error::from(format!("the library has no statement {name}")))?;
-    Ok(text.replace('$', "?"))
+    let found = texts.into_iter().find(|(known, ..)| known == name);
+    let (_, text, _) = found.ok_or_else(|| Error::from(format!("the library has no statement {name}")))?;
+    Ok(text)
 }
 
 /// An item as the `items` table keeps it, with everything done that needs no transaction.

@@ -30,6 +30,7 @@ mod naming;
 mod paging;
 #[path = "cli/place.rs"]
 mod place;
+#[cfg(test)]
 #[path = "../../threadkeep/tests/postgres/server.rs"]
 mod postgres;
 #[path = "cli/sandbox.rs"]
