@@ -147,6 +147,8 @@ impl Crowd {
             vec![Value::Blob(workspace), Value::Integer(activity), Value::Text(id), none.clone(), none.clone()];
         args.resize(11, Value::Null);
         args.push(none);
+        // As many as are asked for.
+        args.push(Value::Integer(i64::MAX));
         args
     }
 

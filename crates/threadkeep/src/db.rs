@@ -240,7 +240,6 @@ pub(crate) enum Sync {
 ///
 /// SQLite has one writer, which runs everything in the order of asking; an engine with several workers needs to be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "one writer keeps every order"))]
 pub(crate) enum Order {
     /// After everything that was asked for before it.
     AfterAll,
