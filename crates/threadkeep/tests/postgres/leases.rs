@@ -105,3 +105,44 @@ fn of_several_machines_that_find_a_dead_holder_one_takes_its_place() {
     }
     assert_eq!(dead.get(live.id()).unwrap().epoch, 2);
 }
+
+#[test]
+fn of_machines_that_take_a_thread_over_at_once_each_does() {
+    let Some(server) = server() else { return };
+    let address = server.address();
+    let first = open(&address, "first", 0);
+    let live = first.workspace("/w".as_ref()).unwrap().create_now(NewThread::default()).unwrap();
+    live.append(vec![say("a")]).unwrap();
+    let takers: Vec<Store> = (0..12).map(|_| open(&address, "taker", 0)).collect();
+    let handles: Vec<_> = std::thread::scope(|scope| {
+        let asked: Vec<_> =
+            takers.iter().map(|store| scope.spawn(|| store.take_over(live.id(), "a race", false))).collect();
+        asked.into_iter().map(|taker| taker.join().unwrap().unwrap()).collect()
+    });
+    assert_eq!(handles.len(), takers.len());
+    let thread = first.get(live.id()).unwrap();
+    assert_eq!((thread.epoch, thread.items), (13, 13));
+    assert!(first.verify(live.id()).unwrap().is_valid());
+}
+
+#[test]
+fn a_thread_that_is_deleted_while_others_claim_it_has_no_writer() {
+    let Some(server) = server() else { return };
+    let address = server.address();
+    let (one, other) = (open(&address, "one", 0), open(&address, "other", 0));
+    let workspace = one.workspace("/w".as_ref()).unwrap();
+    for _ in 0..40 {
+        let live = workspace.create_now(NewThread::default()).unwrap();
+        live.append(vec![say("a")]).unwrap();
+        let id = live.id().clone();
+        live.shutdown().unwrap();
+        let (deleted, claimed) = std::thread::scope(|scope| {
+            let claiming = scope.spawn(|| other.resume(&id, false));
+            (one.delete(&id), claiming.join().unwrap())
+        });
+        match (&deleted, &claimed) {
+            (Ok(_), Err(Error::NotFound { .. })) | (Err(Error::ClaimHeld { .. }), Ok(_)) => {}
+            both => panic!("both or neither: {both:?}"),
+        }
+    }
+}
