@@ -234,9 +234,15 @@ impl<'a> Lane<'a> {
                 break;
             }
         }
-        let flushed = patiently("flush", || self.live.flush());
-        if flushed.is_ok() {
-            self.settle();
+        let mut lost = None;
+        let flushed = patiently("flush", || {
+            // What was written and not synced may be lost by the disk, which is told once.
+            self.live.flush().inspect_err(|error| lost = (!error.is_retryable()).then(|| error.clone()).or(lost.take()))
+        });
+        match lost {
+            Some(error) => self.give_up(&error),
+            None if flushed.is_ok() => self.settle(),
+            None => {}
         }
         self.say_waits();
         flushed?;
@@ -315,12 +321,17 @@ impl<'a> Lane<'a> {
         } else if self.kept.is_empty() {
             say(format_args!("E {thread} {first} {size} final {kind} {error}"));
         } else {
-            // Which of the kept ones was refused is not told, so none of them is counted on.
             drop(self.live.take_unsaved());
             self.kept.push((first, size));
-            for (first, size) in self.kept.drain(..) {
-                say(format_args!("E {thread} {first} {size} given-up {kind} {error}"));
-            }
+            self.give_up(error);
+        }
+    }
+
+    /// Which of the kept ones was refused or lost is not told, so none of them is counted on.
+    fn give_up(&mut self, error: &Error) {
+        let (thread, kind) = (self.live.id(), error.kind());
+        for (first, size) in self.kept.drain(..) {
+            say(format_args!("E {thread} {first} {size} given-up {kind} {error}"));
         }
     }
 

@@ -14,6 +14,7 @@ pub(crate) mod pragmas;
 pub(crate) mod readers;
 pub(crate) mod room;
 pub(crate) mod sqlite;
+pub(crate) mod wal;
 pub(crate) mod writer;
 
 use std::ops::ControlFlow;

@@ -29,6 +29,8 @@ use crate::view::{Part, View};
 
 /// How many bytes may be on their way unacknowledged before an append waits.
 const QUEUE_BYTES: usize = 8 << 20;
+/// After so many appends that were not synced, all of them are.
+const MOST_UNSYNCED: usize = 1_024;
 /// How often taking a claim is tried anew when another process is faster.
 const CLAIM_ATTEMPTS: usize = 16;
 
@@ -58,6 +60,8 @@ struct State {
     /// A request that may give up the claim. Kept here until its answer is known, so that a handle whose caller stopped waiting
     /// does not write on without its claim.
     leaving: Option<Leaving>,
+    /// The last items of the appends that are stored and may not be synced.
+    unsynced: Vec<ItemId>,
 }
 
 #[derive(Debug)]
@@ -183,7 +187,7 @@ impl LiveThread {
 
     fn with_phase(inner: Arc<Inner>, id: ThreadId, policy: Policy, phase: Phase) -> Self {
         let (queue, unsaved, refused) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
-        let state = State { phase, policy, queue, unsaved, refused, leaving: None };
+        let state = State { phase, policy, queue, unsaved, refused, leaving: None, unsynced: Vec::new() };
         Self { live: Arc::new(Live { inner, id, state: Mutex::new(state) }) }
     }
 
@@ -371,7 +375,39 @@ impl LiveThread {
         }
         self.materialise(state, Sync::Synced).await?;
         self.settle(state).await?;
-        self.live.inner.sync().await
+        self.live.inner.sync().await?;
+        self.check_unsynced(state).await
+    }
+
+    /// Finds out whether the disk lost what was stored and not synced, when a sync failed in between, whosesoever that was. It
+    /// is told once.
+    async fn check_unsynced(&self, state: &mut State) -> Result<()> {
+        if state.unsynced.is_empty() {
+            return Ok(());
+        }
+        let stored = state.unsynced.clone();
+        let find = move |tx: &mut dyn Tx| {
+            for last in &stored {
+                if path::key_by_id(tx, *last)?.is_none() {
+                    return Ok(Some(*last));
+                }
+            }
+            Ok(None)
+        };
+        let lost = self.live.inner.db.read(find).await?;
+        state.unsynced.clear();
+        let Some(lost) = lost else { return Ok(()) };
+        let detail = format!("the disk lost {lost} and what follows it, which was written and not synced yet");
+        Err(Error::corrupt(format!("thread {}", self.live.id), detail))
+    }
+
+    /// Syncs what was written when that has become much, so that what the disk loses of it can always be told.
+    async fn bound_unsynced(&self, state: &mut State) -> Result<()> {
+        if state.unsynced.len() < MOST_UNSYNCED {
+            return Ok(());
+        }
+        self.live.inner.sync().await?;
+        self.check_unsynced(state).await
     }
 
     /// Flushes, gives up the claim and closes the handle. When flushing fails the handle stays open, so that it can be tried
@@ -597,8 +633,10 @@ impl LiveThread {
 
     async fn settle_and_send(&self, state: &mut State, request: Append, sync: Sync) -> Result<Appended> {
         let outcome = self.try_to_send(state, &request, sync).await;
-        if let Err(error) = &outcome {
-            keep(state, Arc::new(request), error);
+        match &outcome {
+            Ok(appended) if sync == Sync::Written => state.unsynced.extend(appended.items.last().map(|item| item.id)),
+            Ok(_) => {}
+            Err(error) => keep(state, Arc::new(request), error),
         }
         outcome
     }
@@ -607,6 +645,7 @@ impl LiveThread {
         if !planted::is(Defect::OvertakesWhatWasKept) {
             self.settle(state).await?;
         }
+        self.bound_unsynced(state).await?;
         let request = Arc::new(self.stamp(state, request).await?);
         let place = self.live.inner.db.place(request.bytes()).await;
         self.judge(&request, sync, self.send(place, &request, sync).await).await
@@ -615,6 +654,7 @@ impl LiveThread {
     /// Waits until the queue is within its bound, and stores what must come before anything new.
     async fn make_room(&self, state: &mut State) -> Result<()> {
         self.collect(state, false).await?;
+        self.bound_unsynced(state).await?;
         while state.queue.iter().map(|queued| queued.bytes).sum::<usize>() > QUEUE_BYTES {
             self.collect_one(state).await?;
         }
@@ -707,7 +747,10 @@ impl LiveThread {
 
     /// Keeps what failed for a reason that may pass, and what could not follow it.
     async fn keep_failed(&self, state: &mut State, request: Arc<Append>, answer: Result<Appended>) -> Result<()> {
-        let Err(error) = answer else { return Ok(()) };
+        let Err(error) = answer else {
+            state.unsynced.extend(request.last_id());
+            return Ok(());
+        };
         // Kept before it is judged: the caller may stop waiting for the judgement.
         state.unsaved.push_back(Arc::clone(&request));
         if self.judge(&request, Sync::Written, Err(error.clone())).await.is_ok() {

@@ -82,7 +82,7 @@ fn lose_pages(plan: &Plan, bench: &mut Bench<'_>, outcome: &mut Outcome) -> Resu
         Ok::<bool, String>(refused > 0)
     };
     let (mut points, mut lost) = (0_u64, 0_u64);
-    for level in ["synced", "queued"].into_iter().take(plan.pick(1, 2, 2)) {
+    for level in ["synced", "queued"] {
         for at in 1.. {
             let once = losing(&at.to_string(), level, false, &mut outcome.tally)?;
             let for_ever = losing(&format!("{at}+"), level, false, &mut outcome.tally)?;

@@ -36,7 +36,7 @@ pub(crate) trait Engine: Send {
     /// Gives the right to write to the next.
     fn leave(&mut self);
 
-    /// Drops the connection after an I/O error: what it believes of the file may be wrong.
+    /// Drops the connection after an I/O error, with the right to write: what it believes of the file may be wrong.
     fn distrust(&mut self);
 }
 
@@ -203,10 +203,11 @@ fn read(engine: &mut impl Engine, request: Box<dyn Request>) {
 fn commit(engine: &mut impl Engine, group: Group) {
     let mut answers = Answers::new();
     let committed = run_twice(engine, group, &mut answers);
-    engine.leave();
+    // While nobody else may write: what the disk lost must not be built upon.
     if is_distrusted(&committed) || answers.iter().any(|(_, outcome)| is_distrusted(outcome)) {
         engine.distrust();
     }
+    engine.leave();
     // After the right to write was given up: whoever is answered may stop this process, and must not stop the others with it.
     for (request, outcome) in answers {
         request.finish(outcome);

@@ -9,7 +9,7 @@ use crate::db::identity::{self, Identity, OpenHere};
 use crate::db::pragmas::Journal;
 use crate::db::readers::{Readers, Source};
 use crate::db::sqlite::{Location, Opened, SqliteTx, beside, connect_again, engine_error, lock_opening};
-use crate::db::{Driver, Request, Sync, Terms, Tx, answer};
+use crate::db::{Driver, Request, Sync, Terms, Tx, answer, wal};
 use crate::error::{Error, Result};
 use crate::planted::{self, Defect};
 
@@ -37,6 +37,7 @@ impl SqliteDriver {
             database: location.database().map(|path| identity::of(&path)).transpose()?,
             companions: [None; 2],
             location: Arc::clone(&location),
+            is_doubtful: false,
             _here: opened.here,
         };
         engine.note_companions();
@@ -70,6 +71,8 @@ struct SqliteEngine {
     database: Option<Identity>,
     /// The log and its index as this connection has them open, as soon as that is known.
     companions: [Option<Identity>; 2],
+    /// Whether the log may lack what its index promises: a sync of it may have failed.
+    is_doubtful: bool,
     /// After the connection, so that it lives longer.
     _here: Option<OpenHere>,
 }
@@ -89,6 +92,9 @@ impl Engine for SqliteEngine {
     }
 
     fn connection_for(&mut self, sync: Sync) -> Result<&Self::Connection> {
+        if self.is_doubtful {
+            self.check_log()?;
+        }
         self.set_level(sync)?;
         self.connection()
     }
@@ -111,10 +117,35 @@ impl Engine for SqliteEngine {
     fn distrust(&mut self) {
         self.connection = None;
         self.companions = [None; 2];
+        self.is_doubtful = self.journal == Journal::Wal;
+        // If it can't be looked at now, it is before the next group.
+        drop(self.check_log());
     }
 }
 
 impl SqliteEngine {
+    /// Looks whether the log holds what its index promises. If not, everybody builds the index anew, from what is there.
+    fn check_log(&mut self) -> Result<()> {
+        let (true, Some(database)) = (self.is_doubtful, self.location.database()) else { return Ok(()) };
+        let [log, index] = COMPANIONS.map(|suffix| beside(&database, suffix));
+        for is_first in [true, false] {
+            let promised = self.connection()?.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| row.get::<_, i64>(1));
+            let promised = u64::try_from(promised.map_err(engine_error)?).unwrap_or(0);
+            let found = wal::frames(&log)?;
+            if found >= promised {
+                self.is_doubtful = false;
+                return Ok(());
+            }
+            tracing::error!(promised, found, "the disk lost a part of the log that was not synced");
+            if is_first {
+                self.connection = None;
+                wal::forget_index(&index)?;
+            }
+        }
+        let why = "the disk lost a part of it, and programs that read it keep it from being recovered; try again";
+        Err(Error::io("recover", &log, &std::io::Error::other(why)))
+    }
+
     fn set_level(&mut self, sync: Sync) -> Result<()> {
         self.connection()?;
         let level = match self.journal {
