@@ -49,13 +49,15 @@ pub(crate) fn play_drill(args: &Drill) -> Result<()> {
 
 fn create(store: &Store, args: &Drill) -> Result<()> {
     let workspace = store.workspace(Path::new("/threadkeep-torture")).map_err(told)?;
-    for number in 0..args.times {
-        let name = format!("made-{}-{number}", args.life);
+    let name = |number: u64| format!("made-{}-{number}", args.life);
+    // All of them before the first is made: whoever is killed at its first word has lied for sure.
+    for name in (0..args.times).map(name).filter(|_| args.lie) {
+        say(format_args!("I {name}"));
+        say(format_args!("A {name}"));
+    }
+    for name in (0..args.times).map(name) {
         let new = NewThread { id: Some(work::thread_id(&name)?), ..NewThread::default() };
         say(format_args!("I {name}"));
-        if args.lie {
-            say(format_args!("A {name}"));
-        }
         workspace.create_now(new).map_err(told)?;
         say(format_args!("A {name}"));
     }
