@@ -189,9 +189,14 @@ pub(crate) fn fork(tx: &mut dyn Tx, creation: &Creation, parent: &ThreadId, poin
     insert(tx, creation, Some((key, hash, turn))).map(drop)
 }
 
+/// The epoch that a new thread begins with: no epoch is used twice for an id, though its thread was purged.
+pub(crate) fn first_epoch(tx: &mut dyn Tx) -> Result<i64> {
+    Ok(query_one(tx, FIRST_EPOCH, &[], |row| row.int(0))?.unwrap_or(0))
+}
+
 fn insert(tx: &mut dyn Tx, creation: &Creation, fork: Option<(ItemKey, Hash, Option<i64>)>) -> Result<i64> {
     creation.details.check()?;
-    let epoch = query_one(tx, FIRST_EPOCH, &[], |row| row.int(0))?.unwrap_or(0);
+    let epoch = first_epoch(tx)?;
     let tick = Top::read(tx)?.next_tick(0);
     let texts = Texts::of(&creation.details, &creation.policy);
     let hash = fork.as_ref().map(|(_, hash, _)| hash.0.as_slice());
@@ -217,7 +222,7 @@ fn insert(tx: &mut dyn Tx, creation: &Creation, fork: Option<(ItemKey, Hash, Opt
         other => other,
     })?;
     // The row may have waited for a purge of this id to end.
-    let since = query_one(tx, FIRST_EPOCH, &[], |row| row.int(0))?.unwrap_or(0);
+    let since = first_epoch(tx)?;
     if since != epoch {
         tx.execute(RAISE_FIRST_EPOCH, &[creation.id.as_str().into(), since.into()])?;
     }

@@ -1,7 +1,7 @@
 //! Large payloads, stored once under the hash of their bytes.
 
 use crate::content::{self, Blob};
-use crate::db::{Tx, Value, query_one, statements};
+use crate::db::{Tx, Value, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::id::ItemKey;
 use crate::item::Hash;
@@ -12,6 +12,8 @@ statements! {
     READ_BLOB = "SELECT size, encoding, data FROM blobs WHERE digest = ?1";
     UNLINK_BLOBS = "DELETE FROM item_blobs WHERE item = ?1";
     DELETE_UNUSED_BLOB = "DELETE FROM blobs WHERE digest = ?1 AND NOT EXISTS (SELECT 1 FROM item_blobs WHERE digest = ?1)";
+    STORED_WITH = "SELECT b.digest, b.size, b.encoding, b.data FROM item_blobs i JOIN blobs b ON b.digest = i.digest
+        WHERE i.item = ?1 ORDER BY b.digest";
     BLOBS_OF_ITEM = "SELECT digest FROM item_blobs WHERE item = ?1";
 }
 
@@ -24,6 +26,18 @@ pub(crate) fn store(tx: &mut dyn Tx, item: ItemKey, blobs: &[Blob]) -> Result<()
         tx.execute(LINK_BLOB, &[item.0.into(), digest])?;
     }
     Ok(())
+}
+
+/// The payloads of an item as they are stored.
+pub(crate) fn stored_with(tx: &mut dyn Tx, item: ItemKey) -> Result<Vec<Blob>> {
+    query_all(tx, STORED_WITH, &[item.0.into()], |row| {
+        Ok(Blob {
+            digest: row.parse(0, Hash::from_slice(row.blob(0)?), "a hash")?,
+            size: row.parse(1, usize::try_from(row.int(1)?).ok(), "a size")?,
+            encoding: row.int(2)?,
+            data: row.blob(3)?.to_vec(),
+        })
+    })
 }
 
 /// Loads one payload and checks that it is what its name says.
@@ -42,7 +56,7 @@ pub(crate) fn load(tx: &mut dyn Tx, digest: Hash) -> Result<Vec<u8>> {
 
 /// Releases the payloads of an item that is about to be deleted, and deletes those that no other item uses.
 pub(crate) fn release(tx: &mut dyn Tx, item: ItemKey) -> Result<()> {
-    let digests = crate::db::query_all(tx, BLOBS_OF_ITEM, &[item.0.into()], |row| Ok(row.blob(0)?.to_vec()))?;
+    let digests = query_all(tx, BLOBS_OF_ITEM, &[item.0.into()], |row| Ok(row.blob(0)?.to_vec()))?;
     if digests.is_empty() {
         return Ok(());
     }

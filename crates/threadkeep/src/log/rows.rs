@@ -7,14 +7,16 @@
 use std::ops::ControlFlow;
 
 use crate::chain;
+use crate::content::Blob;
 use crate::db::{Owned, Row, Tx, Value, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::id::{Address, BranchId, ItemId, ItemKey, ThreadId, WorkspaceId, WriterId};
 use crate::item::Hash;
 use crate::log::append::{self, NewBranch};
 use crate::log::order::{self, Top};
-use crate::log::path;
 use crate::log::verify::{Checked, checked_columns, read_checked};
+use crate::log::{blobs, path};
+use crate::threads;
 use crate::time::Timestamp;
 
 /// A page ends at so many items, or when it holds so many bytes.
@@ -35,10 +37,6 @@ statements! {
     FILES = "SELECT path, consumed, prefix, size, mtime FROM sources WHERE thread = ?1 ORDER BY path";
     ITEM_ROWS = concat!("SELECT ", checked_columns!(), ", i.source_id, w.machine, w.created_at
         FROM items i LEFT JOIN writers w ON w.key = i.writer WHERE i.key BETWEEN ?1 AND ?2 ORDER BY i.key LIMIT ?3");
-    BLOB_ROWS = "SELECT b.digest, b.size, b.encoding, b.data FROM item_blobs i JOIN blobs b ON b.digest = i.digest
-        WHERE i.item = ?1 ORDER BY b.digest";
-    PUT_BLOB = "INSERT INTO blobs (digest, size, encoding, data) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (digest) DO NOTHING";
-    LINK_BLOB = "INSERT INTO item_blobs (item, digest) VALUES (?1, ?2) ON CONFLICT (item, digest) DO NOTHING";
     WRITER = "SELECT key FROM writers WHERE id = ?1";
     // A machine has one writer in a store that it writes itself, so one that came from elsewhere is named after its origin.
     PUT_WRITER = "INSERT INTO writers (key, id, machine, created_at)
@@ -72,7 +70,6 @@ statements! {
         git_branch = ?24, git_origin = ?25, cli_version = ?26, sandbox_policy = ?27, approval_policy = ?28, memory_mode = ?29,
         persona = ?30, parent = ?31, end_reason = ?32, token_usage = ?33, extra = ?34 WHERE id = ?1";
     NAME_STUB = "UPDATE threads SET status = ?2 WHERE id = ?1 AND shelf = 3";
-    FIRST_EPOCH = "SELECT coalesce(max(value), 0) FROM counters WHERE name = 'purged-epoch'";
 }
 
 /// The columns that `DETAILS` reads.
@@ -311,7 +308,7 @@ struct ItemRow {
     writer: (WriterId, String, i64),
     /// The columns of the table but the key and the writer.
     values: Vec<Owned>,
-    blobs: Vec<Vec<Owned>>,
+    blobs: Vec<Blob>,
 }
 
 impl ItemPage {
@@ -345,8 +342,8 @@ pub(crate) fn items(tx: &mut dyn Tx, thread: &ThreadId, from: Missing<'_>) -> Re
         if let Some(problem) = checked.check(thread, depth, parent) {
             return Err(Error::corrupt(format!("item {} at depth {depth}", checked.id), problem));
         }
-        item.blobs = query_all(tx, BLOB_ROWS, &[checked.key.0.into()], |row| (0..4).map(|at| row.owned(at)).collect())?;
-        bytes += item.blobs.iter().flatten().map(size_of_value).sum::<usize>();
+        item.blobs = blobs::stored_with(tx, checked.key)?;
+        bytes += item.blobs.iter().map(|blob| blob.data.len()).sum::<usize>();
         (depth, parent) = (depth + 1, checked.hash);
         items.push(item);
     }
@@ -355,14 +352,6 @@ pub(crate) fn items(tx: &mut dyn Tx, thread: &ThreadId, from: Missing<'_>) -> Re
         return Err(Error::corrupt(format!("branch {}", branch.id), detail));
     }
     Ok(ItemPage { branch: branch.clone(), items, bytes })
-}
-
-fn size_of_value(value: &Owned) -> usize {
-    match value {
-        Owned::Null | Owned::Int(_) => size_of::<i64>(),
-        Owned::Text(text) => text.len(),
-        Owned::Blob(bytes) => bytes.len(),
-    }
 }
 
 fn read_item(row: &Row<'_>, checked: &Checked) -> Result<ItemRow> {
@@ -382,7 +371,7 @@ fn read_item(row: &Row<'_>, checked: &Checked) -> Result<ItemRow> {
 
 /// Makes room for a thread: a stub, if the store knows nothing of it. Gives where it stands.
 pub(crate) fn begin(tx: &mut dyn Tx, source: &Snapshot, workspace: WorkspaceId, now: Timestamp) -> Result<Snapshot> {
-    let first = query_one(tx, FIRST_EPOCH, &[], |row| row.int(0))?.unwrap_or(0);
+    let first = threads::first_epoch(tx)?;
     let tick = Top::read(tx)?.next_tick(0);
     let args = [
         source.id.as_str().into(),
@@ -415,13 +404,7 @@ pub(crate) fn put_items(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64, page: &I
         values.push(writer.into());
         values.extend(behind.iter().map(Owned::value));
         append::insert_row(tx, item.id, &values)?;
-        for blob in &item.blobs {
-            let blob: Vec<Value<'_>> = blob.iter().map(Owned::value).collect();
-            tx.execute(PUT_BLOB, &blob)?;
-            if let Some(digest) = blob.first() {
-                tx.execute(LINK_BLOB, &[key.0.into(), *digest])?;
-            }
-        }
+        blobs::store(tx, key, &item.blobs)?;
     }
     append::record_tip(tx, ItemKey::new(number, last.depth), last.hash)?;
     let count = i64::try_from(page.items.len()).unwrap_or(0);
