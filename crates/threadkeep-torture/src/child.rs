@@ -69,6 +69,20 @@ impl Child {
         Err(format!("a child ended before it said `{word}`: {}", heard.last().map_or("", String::as_str)))
     }
 
+    /// Hears lines until one begins with the word; not for ever, since it may say others all the time. Says whether it came.
+    pub(crate) fn listen(&self, word: &str, patience: Duration, lines: &mut Vec<String>) -> Result<bool> {
+        let begun = Instant::now();
+        while begun.elapsed() < patience {
+            let Some(line) = self.hear()? else { return Ok(false) };
+            let is_it = line.split(' ').next() == Some(word);
+            lines.push(line);
+            if is_it {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// What it has said by now.
     pub(crate) fn heard(&self) -> Vec<String> {
         self.lines.try_iter().collect()

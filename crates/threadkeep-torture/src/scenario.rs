@@ -4,14 +4,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use threadkeep::blocking::{LiveThread, Store};
-use threadkeep::{Host, ListQuery, NewThread, ProjectFacts, StoreOptions, SystemHost, Timestamp, TurnEnd};
+use threadkeep::{ListQuery, NewThread, StoreOptions, TurnEnd};
 use threadkeep_agents::import::{ImportOptions, Importer};
 
 use crate::Result;
 use crate::child::say;
+use crate::suites::Jumping;
 use crate::work;
 
 /// The scenarios, those of a short run first.
@@ -70,7 +70,8 @@ pub(crate) fn play(args: &Scenario) -> Result<()> {
         return Ok(());
     }
     let store = match args.name.as_str() {
-        "renew" => Store::open(options().host(Arc::new(Hasty::default()))).map_err(told)?,
+        // With each append a holder gives a sign of life.
+        "renew" => Store::open(options().host(Arc::new(Jumping::hasty(30_000)))).map_err(told)?,
         _ => Store::open(options()).map_err(told)?,
     };
     if args.name == "init" {
@@ -85,34 +86,6 @@ pub(crate) fn play(args: &Scenario) -> Result<()> {
 
 fn other(args: &Scenario) -> &Path {
     args.other.as_deref().unwrap_or(Path::new(""))
-}
-
-/// A machine on which half a minute passes at every look at its clock: with each append a holder gives a sign of life.
-#[derive(Debug, Default)]
-struct Hasty {
-    looks: AtomicI64,
-}
-
-impl Host for Hasty {
-    fn now(&self) -> Timestamp {
-        Timestamp(SystemHost.now().0 + self.looks.fetch_add(1, Ordering::SeqCst) * 30_000)
-    }
-
-    fn fill_random(&self, buffer: &mut [u8]) {
-        SystemHost.fill_random(buffer);
-    }
-
-    fn machine(&self) -> String {
-        SystemHost.machine()
-    }
-
-    fn hostname(&self) -> String {
-        SystemHost.hostname()
-    }
-
-    fn project(&self, path: &Path) -> ProjectFacts {
-        SystemHost.project(path)
-    }
 }
 
 fn perform(store: &Store, args: &Scenario) -> threadkeep::Result<()> {

@@ -36,15 +36,16 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     Ok(())
 }
 
-/// A machine whose clock is set by hand.
+/// A machine whose clock is set by hand, and may go on at every look at it.
 #[derive(Debug)]
 pub(crate) struct Jumping {
     now: AtomicI64,
+    pace: i64,
 }
 
 impl Host for Jumping {
     fn now(&self) -> Timestamp {
-        Timestamp(self.now.load(Ordering::SeqCst))
+        Timestamp(self.now.fetch_add(self.pace, Ordering::SeqCst))
     }
 
     fn fill_random(&self, buffer: &mut [u8]) {
@@ -67,7 +68,12 @@ impl Host for Jumping {
 impl Jumping {
     /// A clock that stands at this time.
     pub(crate) fn at(millis: i64) -> Self {
-        Self { now: AtomicI64::new(millis) }
+        Self { now: AtomicI64::new(millis), pace: 0 }
+    }
+
+    /// A clock that goes on by so many milliseconds at every look at it, from now on.
+    pub(crate) fn hasty(pace: i64) -> Self {
+        Self { now: AtomicI64::new(SystemHost.now().0), pace }
     }
 
     fn step(&self, number: u64, random: &mut Random) {

@@ -4,7 +4,7 @@
 //! was acknowledged before is where the mover has put it, unless he destroyed it.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use threadkeep::blocking::Store;
 use threadkeep::{Error, StoreOptions};
@@ -278,7 +278,7 @@ impl Scene<'_> {
         let undoing = Undo { kind: self.kind, places: self.places };
         lines.extend(writer.heard());
         if self.kind.answer != Answer::GoesOn {
-            if !listen(writer, "E", lines)? {
+            if !writer.listen("E", PATIENCE, lines)? {
                 tally.add(Rule::Misbehaved, "it was not refused");
                 return Ok(());
             }
@@ -291,7 +291,7 @@ impl Scene<'_> {
         drop(undoing);
         if self.kind.answer != Answer::Refuses {
             lines.extend(writer.heard());
-            match listen(writer, "A", lines)? {
+            match writer.listen("A", PATIENCE, lines)? {
                 true => figures.resumed += 1,
                 false => tally.add(Rule::Misbehaved, "it does not go on"),
             }
@@ -376,20 +376,6 @@ impl Scene<'_> {
         hear_all(journal, life, &lines);
         Ok(())
     }
-}
-
-/// Listens until the writer says the word; not for ever, since it says others all the time.
-fn listen(writer: &Child, word: &str, lines: &mut Vec<String>) -> Result<bool> {
-    let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
-        let Some(line) = writer.hear()? else { return Ok(false) };
-        let is_it = line.split(' ').next() == Some(word);
-        lines.push(line);
-        if is_it {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Undoes a move in the end, however the scene ends: nothing stays mounted.

@@ -32,7 +32,7 @@ const DISKS: [(&str, u64, &str, &str); 6] = [
 const LANES: [(&str, u64); 2] = [("left", 0), ("right", 1)];
 const SIGBUS: i32 = 7;
 /// How long an append may take to be refused or taken again.
-const PATIENCE: usize = 200_000;
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs the suite.
 pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
@@ -210,7 +210,7 @@ fn turn_read_only(plan: &Plan, disk: &Mounted, random: &mut Random, tally: &mut 
         return Ok("SKIP the option `abort` of ext4".to_owned());
     }
     let mut rest = Vec::new();
-    let refused = hear_some(&writer, "E", &mut rest)?;
+    let refused = writer.listen("E", PATIENCE, &mut rest)?;
     if !refused {
         tally.add(Rule::Misbehaved, "nothing was refused");
     }
@@ -246,12 +246,12 @@ fn fill_quota(plan: &Plan, disk: &Mounted, tally: &mut Tally) -> Result<String> 
     let writing = Writing { lanes: &lanes, life: 1, level: "synced", batches: 0, lie: false };
     let writer = Child::start(writing.command(plan, &store))?;
     let mut heard = Vec::new();
-    let refused = hear_some(&writer, "E", &mut heard)?;
+    let refused = writer.listen("E", PATIENCE, &mut heard)?;
     let kind = kinds(&heard);
     limit("none")?;
     let end = if refused {
         heard.extend(writer.heard());
-        if !hear_some(&writer, "A", &mut heard)? {
+        if !writer.listen("A", PATIENCE, &mut heard)? {
             tally.add(Rule::Misbehaved, "it does not go on when there is room again");
         }
         heard.extend(writer.kill());
@@ -267,19 +267,6 @@ fn fill_quota(plan: &Plan, disk: &Mounted, tally: &mut Tally) -> Result<String> 
     let acked = journal.acked;
     judge_and_go_on(plan, &store, (&lanes, 2), &mut journal, tally)?;
     Ok(format!("{acked} items acked, then {end}"))
-}
-
-/// Listens until the writer says the word, and not for ever: it says others all the time.
-fn hear_some(writer: &Child, word: &str, lines: &mut Vec<String>) -> Result<bool> {
-    for _ in 0..PATIENCE {
-        let Some(line) = writer.hear()? else { return Ok(false) };
-        let is_it = line.split(' ').next() == Some(word);
-        lines.push(line);
-        if is_it {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// The kinds of the errors that were told.
