@@ -98,6 +98,24 @@ impl RowData {
         Ok(rows)
     }
 
+    /// Gives the values of the row, in the order of the table, to a client of PostgreSQL.
+    ///
+    /// # Errors
+    /// Those of `give`.
+    pub fn with_values<T>(
+        &self,
+        key: i64,
+        give: impl FnOnce(&[&(dyn postgres::types::ToSql + Sync)]) -> Result<T>,
+    ) -> Result<T> {
+        let (no_number, no_text, no_bytes) = (None::<i64>, None::<&str>, None::<&[u8]>);
+        let [id, salt, digest, hash] = [&self.id[..], &self.salt[..], &self.digest[..], &self.hash[..]];
+        let (kind, format, one, content) = ("message", "threadkeep/1", 1_i64, self.content.as_slice());
+        give(&[
+            &key, &id, &no_number, &kind, &self.role, &format, &one, &one, &one, &self.created_at, &no_text, &no_bytes, &one,
+            &salt, &digest, &hash, &self.size, &self.encoding, &content,
+        ])
+    }
+
     /// The same row as another item.
     #[must_use]
     pub fn renewed(mut self, writer: &mut Writer) -> Self {

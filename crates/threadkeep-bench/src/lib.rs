@@ -6,11 +6,13 @@
 pub mod appends;
 pub mod bare;
 pub mod contention;
+pub mod langgraph;
 pub mod lists;
 pub mod machine;
 pub mod measure;
 pub mod peer;
 pub mod plan;
+pub mod postgres;
 pub mod reads;
 pub mod report;
 pub mod stores;
@@ -32,7 +34,7 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(&str)) -> Result<Report> {
     let mut report = Report::default();
     let root = tempfile::Builder::new().prefix("threadkeep-bench-").tempdir_in(&plan.root)?;
     type Part = fn(&Plan, &std::path::Path, &mut Report) -> Result<()>;
-    let parts: [(&[&str], &str, Part); 8] = [
+    let parts: [(&[&str], &str, Part); 11] = [
         (&["P1"], "synced appends", appends::synced),
         (&["P2"], "many writers", appends::many_writers),
         (&["W1"], "writers of many processes", contention::throughput),
@@ -40,6 +42,9 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(&str)) -> Result<Report> {
         (&["P3"], "written appends", appends::written),
         (&["P4", "P8", "P11"], "a thread of many items", reads::large_store),
         (&["P5"], "many threads", lists::many_threads),
+        (&["G1"], "writers on a server", postgres::many_writers),
+        (&["G2"], "reads from a server", postgres::reading),
+        (&["G3"], "lists from a server", postgres::listing),
         (&["CW"], "the work of a peer's benchmark", peer::all),
     ];
     report.note(machine::describe());

@@ -12,6 +12,10 @@ pub struct Plan {
     pub root: PathBuf,
     /// The program that plays a process of writers.
     pub writers_program: PathBuf,
+    /// The address of a PostgreSQL server whose databases may be filled, with a parameter already; none where there is none.
+    pub server: Option<String>,
+    /// The Python that a peer is installed with.
+    pub python: Option<PathBuf>,
     /// How much is stored and how often it is measured.
     pub sizes: Sizes,
 }
@@ -29,6 +33,12 @@ pub struct Sizes {
     pub writers: usize,
     /// Appends of each of them in a round.
     pub each: usize,
+    /// Numbers of clients that write to a server at once.
+    pub clients: &'static [usize],
+    /// Appends of all of them in a round.
+    pub calls_of_all: usize,
+    /// Rounds of each comparison on a server.
+    pub server_rounds: usize,
     /// Numbers of processes that write at once.
     pub processes: &'static [usize],
     /// Numbers of writers in each of them.
@@ -57,6 +67,9 @@ impl Sizes {
         calls: 500,
         writers: 64,
         each: 25,
+        clients: &[1, 16, 64, 256],
+        calls_of_all: 2_560,
+        server_rounds: 7,
         processes: &[1, 2, 4],
         writers_each: &[1, 4, 16, 64],
         many_processes: &[8, 32],
@@ -75,6 +88,9 @@ impl Sizes {
         calls: 4,
         writers: 4,
         each: 2,
+        clients: &[1, 4],
+        calls_of_all: 8,
+        server_rounds: 2,
         processes: &[1, 2],
         writers_each: &[1, 2],
         many_processes: &[3],

@@ -72,6 +72,15 @@ pub fn thread_of(workspace: &Workspace, items: u32) -> Result<ThreadId> {
 /// As the store.
 pub fn many_threads(root: &Path, threads: u32) -> Result<PathBuf> {
     let (store, workspace, folder) = fresh(root, &format!("threads-{threads}"))?;
+    fill(&store, &workspace, threads)?;
+    Ok(folder)
+}
+
+/// Writes the threads of [`many_threads`] into a store that is open.
+///
+/// # Errors
+/// As the store.
+pub fn fill(store: &Store, workspace: &Workspace, threads: u32) -> Result<()> {
     let next = AtomicU32::new(0);
     let build = || -> Result<()> {
         loop {
@@ -90,7 +99,7 @@ pub fn many_threads(root: &Path, threads: u32) -> Result<PathBuf> {
         builders.into_iter().try_for_each(|builder| builder.join().map_err(|_| "a builder ended badly")?)
     })?;
     store.sync()?;
-    Ok(folder)
+    Ok(())
 }
 
 /// The title of a thread that [`many_threads`] made.

@@ -48,8 +48,13 @@ pub(crate) fn server() -> Option<Arc<Server>> {
 
 /// A server that nobody else uses.
 pub(crate) fn start_own() -> Option<Server> {
+    start_with(SETTINGS)
+}
+
+/// A server with these settings.
+pub(crate) fn start_with(settings: &str) -> Option<Server> {
     match find_programs().and_then(|programs| Ok((programs, Account::find()?))) {
-        Ok((programs, account)) => Some(Server::start(&programs, &account)),
+        Ok((programs, account)) => Some(Server::start(&programs, &account, settings)),
         Err(reason) => {
             assert!(std::env::var_os("CI").is_none(), "in CI nothing is skipped: {reason}");
             // Not by a macro: the harness would keep it for itself.
@@ -83,7 +88,7 @@ rm -rf "$2"
 "#;
 
 impl Server {
-    fn start(programs: &Path, account: &Account) -> Self {
+    fn start(programs: &Path, account: &Account, settings: &str) -> Self {
         let folder = account.make_folder();
         let mut janitor = account.command(Path::new("sh"));
         janitor.args(["-c", JANITOR, "janitor"]).args([programs, &folder]);
@@ -91,7 +96,7 @@ impl Server {
         janitor.stdout(Stdio::null()).stderr(Stdio::null());
         let janitor = janitor.spawn().unwrap();
         let server = Self { folder, janitor };
-        server.fill(programs, account);
+        server.fill(programs, account, settings);
         server.order("start");
         server.wait();
         server
@@ -102,7 +107,7 @@ impl Server {
         writeln!(self.janitor.stdin.as_ref().unwrap(), "{order}").unwrap();
     }
 
-    fn fill(&self, programs: &Path, account: &Account) {
+    fn fill(&self, programs: &Path, account: &Account, chosen: &str) {
         let data = self.folder.join("data");
         let mut initdb = account.command(&programs.join("initdb"));
         initdb.args("--auth=trust --encoding=UTF8 --locale=C --no-sync".split(' '));
@@ -113,7 +118,7 @@ impl Server {
         let settings = data.join("postgresql.conf");
         let mut settings = OpenOptions::new().append(true).open(settings).unwrap();
         let folder = self.folder().display();
-        writeln!(settings, "{SETTINGS}unix_socket_directories = '{folder}'").unwrap();
+        writeln!(settings, "{chosen}unix_socket_directories = '{folder}'").unwrap();
     }
 
     /// Waits until connections are taken.
@@ -144,11 +149,16 @@ impl Server {
         config
     }
 
+    /// The address of its database.
+    pub(crate) fn database(&self) -> String {
+        format!("postgres://{NAME}@/postgres?host={}", self.folder.display())
+    }
+
     /// The address of a store that does not exist yet.
     pub(crate) fn address(&self) -> String {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::SeqCst);
-        format!("postgres://{NAME}@/postgres?host={}&schema=fresh_{number}", self.folder.display())
+        format!("{}&schema=fresh_{number}", self.database())
     }
 }
 
