@@ -7,7 +7,7 @@
 )]
 
 #[path = "../../threadkeep/tests/postgres/server.rs"]
-#[expect(dead_code, clippy::unwrap_used, reason = "the server of the tests")]
+#[expect(dead_code, clippy::unwrap_used, clippy::explicit_write, clippy::print_stderr, reason = "the tests' server")]
 mod server;
 
 use std::path::PathBuf;

@@ -111,8 +111,25 @@ impl RowData {
         let [id, salt, digest, hash] = [&self.id[..], &self.salt[..], &self.digest[..], &self.hash[..]];
         let (kind, format, one, content) = ("message", "threadkeep/1", 1_i64, self.content.as_slice());
         give(&[
-            &key, &id, &no_number, &kind, &self.role, &format, &one, &one, &one, &self.created_at, &no_text, &no_bytes, &one,
-            &salt, &digest, &hash, &self.size, &self.encoding, &content,
+            &key,
+            &id,
+            &no_number,
+            &kind,
+            &self.role,
+            &format,
+            &one,
+            &one,
+            &one,
+            &self.created_at,
+            &no_text,
+            &no_bytes,
+            &one,
+            &salt,
+            &digest,
+            &hash,
+            &self.size,
+            &self.encoding,
+            &content,
         ])
     }
 
@@ -153,16 +170,15 @@ fn time_ordered_id(millis: i64, writer: &mut Writer) -> [u8; 16] {
 pub struct Hand<'c> {
     begin: Statement<'c>,
     top: Statement<'c>,
-    fence: Statement<'c>,
+    go_on: Statement<'c>,
+    go_on_to_top: Statement<'c>,
     insert: Statement<'c>,
-    head: Statement<'c>,
-    place: Statement<'c>,
     commit: Statement<'c>,
     thread: String,
     key: i64,
+    hash: Vec<u8>,
     epoch: i64,
     tick: i64,
-    items: i64,
 }
 
 impl<'c> Hand<'c> {
@@ -180,22 +196,21 @@ impl<'c> Hand<'c> {
     /// # Errors
     /// As SQLite.
     pub fn of(connection: &'c Connection, thread: String) -> Result<Self> {
-        let state = "SELECT head, epoch, tick, items FROM threads WHERE id = ?1";
-        let (key, epoch, tick, items) =
+        let state = "SELECT head, head_hash, epoch, tick FROM threads WHERE id = ?1";
+        let (key, hash, epoch, tick) =
             connection.query_row(state, [&thread], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
         Ok(Self {
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             top: connection.prepare(&statement("TOP")?)?,
-            fence: connection.prepare(&statement("FENCE")?)?,
+            go_on: connection.prepare(&statement("GO_ON")?)?,
+            go_on_to_top: connection.prepare(&statement("GO_ON_TO_TOP")?)?,
             insert: connection.prepare(&statement("INSERT_ITEM")?)?,
-            head: connection.prepare(&statement("SET_HEAD")?)?,
-            place: connection.prepare(&statement("SET_PLACE")?)?,
             commit: connection.prepare("COMMIT")?,
             thread,
             key,
+            hash,
             epoch,
             tick,
-            items,
         })
     }
 
@@ -225,7 +240,7 @@ impl<'c> Hand<'c> {
         Ok(())
     }
 
-    /// One transaction with the top of the order, the fence, the row, the head, and the thread's place unless it is on top.
+    /// One transaction with the top of the order, the fence that compares and moves the head, and the row.
     ///
     /// # Errors
     /// As SQLite.
@@ -233,23 +248,44 @@ impl<'c> Hand<'c> {
         self.begin.execute([])?;
         let top = self.top.query_row([], |found| Ok((found.get(0)?, found.get(1)?, found.get(2)?)))?;
         let (top, updated, active): (i64, String, String) = top;
-        let fence = params![self.thread, self.epoch, row.created_at, top];
-        let (tick, updated_at, active_at) = self.fence.query_row(fence, |found| {
-            let _: (Option<i64>, Option<[u8; 32]>, i64) = (found.get(1)?, found.get(2)?, found.get(3)?);
-            let _: (i64, i64, i64) = (found.get(4)?, found.get(5)?, found.get(6)?);
-            Ok((found.get(0)?, found.get(8)?, found.get(9)?))
-        })?;
-        self.tick = tick;
+        self.tick = self.tick.max(top) + 1;
+        let (known, one, no_turn) = (self.key, 1_i64, None::<i64>);
         self.key += 1;
-        self.insert(self.key, row)?;
-        self.items += 1;
-        let (none, one) = (None::<i64>, 1_i64);
-        self.head.execute(params![self.thread, self.key, row.hash, one, self.items, one, 0_i64, none])?;
-        let place = |top: &str, at: i64| if top == self.thread { at } else { tick };
-        let places = (place(&updated, updated_at), place(&active, active_at));
-        if places != (updated_at, active_at) {
-            self.place.execute(params![self.thread, places.0, places.1])?;
+        let (thread, key, hash) = (&self.thread, self.key, &self.hash);
+        let place = |top: &str| (top != self.thread).then_some(self.tick);
+        let moved = match (place(&updated), place(&active)) {
+            (None, None) => self.go_on.execute(params![
+                thread,
+                self.epoch,
+                self.tick,
+                row.created_at,
+                key,
+                row.hash,
+                one,
+                known,
+                hash,
+                no_turn
+            ]),
+            (update, activity) => self.go_on_to_top.execute(params![
+                thread,
+                self.epoch,
+                self.tick,
+                row.created_at,
+                key,
+                row.hash,
+                one,
+                known,
+                hash,
+                no_turn,
+                update,
+                activity
+            ]),
+        };
+        if moved? != 1 {
+            return Err("the thread stands elsewhere".into());
         }
+        self.hash = row.hash.to_vec();
+        self.insert(self.key, row)?;
         self.commit.execute([])?;
         Ok(())
     }
@@ -372,8 +408,7 @@ mod tests {
 
     #[test]
     fn the_statements_are_the_librarys() {
-        for name in ["TOP", "FENCE", "INSERT_ITEM", "SET_HEAD", "SET_PLACE", "RANGE_DOWN", "ACTIVITY_DOWN_IN", "LATEST"]
-        {
+        for name in ["TOP", "GO_ON", "GO_ON_TO_TOP", "INSERT_ITEM", "RANGE_DOWN", "ACTIVITY_DOWN_IN", "LATEST"] {
             let same_name = threadkeep::statement_texts().into_iter().filter(|(known, ..)| known == name).count();
             assert_eq!(same_name, 1, "{name}");
             assert!(!statement(name).unwrap().contains('$'));

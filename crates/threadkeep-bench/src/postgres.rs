@@ -19,7 +19,8 @@ use crate::text::Writer;
 use crate::{Error, Result, langgraph, reads, stores};
 
 /// The bare tables lose what only the store needs: an insert checks no parent and refers to nothing.
-const ONLY_INDEXES: &str = "DROP TRIGGER items_have_parents ON items; ALTER TABLE items DROP CONSTRAINT items_writer_fkey";
+const ONLY_INDEXES: &str =
+    "DROP TRIGGER items_have_parents ON items; ALTER TABLE items DROP CONSTRAINT items_writer_fkey";
 const SCAN: &str = "SELECT size, encoding, content FROM items WHERE key BETWEEN $1 AND $2 ORDER BY key";
 const LAST_PAGE: usize = 50;
 const WHOLE_PAGE: usize = 2_000;
@@ -61,7 +62,8 @@ fn side_by_side(plan: &Plan, server: &str, writers: usize, report: &mut Report) 
             append(live, Some(item), Durability::Synced)
         })?;
         let rows = (0..writers).map(|_| RowData::several(each, &mut other)).collect::<Result<_>>()?;
-        let (bare_seconds, mut bare_calls) = at_once(clients.iter_mut().collect(), rows, |client, row| client.insert(&row))?;
+        let (bare_seconds, mut bare_calls) =
+            at_once(clients.iter_mut().collect(), rows, |client, row| client.insert(&row))?;
         // The first round only warms up.
         if round > 0 {
             ours.push(count(writers * each) / seconds);
@@ -246,6 +248,12 @@ pub fn listing(plan: &Plan, _: &Path, report: &mut Report) -> Result<()> {
     let (ours, floor) =
         take_turns(rounds, calls, || list(&first), || Ok(client.query(&ids, &[&id.as_bytes().as_slice()])?))?;
     let figure = ratio(&ours.round_wall, &floor.round_wall);
-    report.compare("G3", "… page 1 (floor: its rows by one bare statement)", (wall(&ours), wall(&floor)), figure, Target::None);
+    report.compare(
+        "G3",
+        "… page 1 (floor: its rows by one bare statement)",
+        (wall(&ours), wall(&floor)),
+        figure,
+        Target::None,
+    );
     Ok(())
 }

@@ -1,6 +1,9 @@
 //! The benchmark runs, on sizes whose figures mean nothing.
 
+#![cfg(test)]
+
 #[path = "../../threadkeep/tests/postgres/server.rs"]
+#[expect(dead_code, reason = "the server of other tests")]
 mod server;
 
 use threadkeep_bench::plan::{Plan, Sizes};

@@ -17,6 +17,7 @@ pub(crate) mod sqlite;
 pub(crate) mod wal;
 pub(crate) mod writer;
 
+use std::any::Any;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -181,6 +182,9 @@ impl<'a> Row<'a> {
     }
 }
 
+/// Something that the driver knows nothing about.
+pub(crate) type Left = Option<Box<dyn Any>>;
+
 /// A transaction of a driver.
 pub(crate) trait Tx {
     /// Runs a statement that gives no rows; says how many rows it changed.
@@ -193,6 +197,20 @@ pub(crate) trait Tx {
         args: &[Value<'_>],
         visit: &mut dyn FnMut(&Row<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()>;
+
+    /// Runs a statement that changes one row if everything is as the caller knows it, and says whether it did.
+    ///
+    /// An engine that is far away may say so before it knows. When it was wrong everything is undone, and the request runs
+    /// again in a transaction that waits for the answer.
+    fn post(&mut self, statement: Statement, args: &[Value<'_>]) -> Result<bool> {
+        Ok(self.execute(statement, args)? == 1)
+    }
+
+    /// What a request leaves to the next one of its transaction, which takes it; gone as soon as anything is undone. `None`
+    /// where a request may be undone without those after it.
+    fn left(&mut self) -> Option<&mut Left> {
+        None
+    }
 
     /// The engine's own clock in milliseconds since the epoch, where it has one: all machines that use the store share it.
     fn clock(&mut self) -> Result<Option<i64>> {
@@ -481,6 +499,7 @@ pub(crate) fn all_statements() -> Vec<Statement> {
         crate::log::read::ALL,
         crate::log::head::ALL,
         crate::log::order::ALL,
+        crate::log::standing::ALL,
         crate::log::purge::ALL,
         crate::log::verify::ALL,
         crate::log::blobs::ALL,

@@ -2,21 +2,23 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
 use async_lock::Mutex;
 
 use crate::claim::ReleaseRequest;
 use crate::claims;
+use crate::concurrency;
 use crate::concurrency::atomic::{AtomicI64, Ordering};
 use crate::db::room::Place;
 use crate::db::{Pending, Sync, Terms, Tx};
 use crate::error::{Error, Result};
 use crate::id::{Address, ItemId, ThreadId, WriterId};
 use crate::item::{Appended, Durability, Expect, Item, Kind, NewItem, Role};
-use crate::log::append::{After, Append, Prepared, Run, TurnRule, append, find_repeated};
+use crate::log::append::{After, Append, Prepared, Run, TurnRule, append, append_from, find_repeated};
 use crate::log::read::ItemQuery;
+use crate::log::standing::Standing;
 use crate::log::{head, path};
 use crate::planted::{self, Defect};
 use crate::sources::{self, ImportBatch, ImportPart};
@@ -45,6 +47,8 @@ struct Live {
     inner: Arc<Inner>,
     id: ThreadId,
     state: Mutex<State>,
+    /// Where the thread stands, by the last append. Only a hint: the append that goes on from it compares.
+    standing: Arc<concurrency::Mutex<Option<Standing>>>,
 }
 
 #[derive(Debug)]
@@ -188,7 +192,8 @@ impl LiveThread {
     fn with_phase(inner: Arc<Inner>, id: ThreadId, policy: Policy, phase: Phase) -> Self {
         let (queue, unsaved, refused) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
         let state = State { phase, policy, queue, unsaved, refused, leaving: None, unsynced: Vec::new() };
-        Self { live: Arc::new(Live { inner, id, state: Mutex::new(state) }) }
+        let standing = Arc::default();
+        Self { live: Arc::new(Live { inner, id, state: Mutex::new(state), standing }) }
     }
 
     /// The thread's id; chosen or minted before anything is stored.
@@ -673,18 +678,14 @@ impl LiveThread {
             drop(inner.holder());
             inner.holder_id().to_owned()
         });
+        let known = Arc::clone(&self.live.standing);
         // A second run of what was stored is refused, and the refusal is judged by the items' ids.
         inner.db.write_in(place, self.terms(sync).repeatable(), move |tx| {
-            if let Some(before) = request.requires
-                && path::key_by_id(tx, before)?.is_none()
-            {
-                let found = "it is not stored".to_owned();
-                return Err(Error::Conflict { what: "order", expected: before.to_string(), found });
-            }
             if let Some(holder) = &heartbeat {
                 claims::heartbeat(tx, holder, request.now)?;
             }
-            append(tx, &request)
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            append_from(tx, &request, &mut known)
         })
     }
 

@@ -8,4 +8,5 @@ pub(crate) mod path;
 pub(crate) mod purge;
 pub(crate) mod read;
 pub(crate) mod rows;
+pub(crate) mod standing;
 pub(crate) mod verify;

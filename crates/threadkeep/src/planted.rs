@@ -67,6 +67,8 @@ defects! {
     IgnoresExpectedHead,
     /// An append under an epoch that is no longer current is stored.
     LetsStaleWritersAppend,
+    /// An append goes on from where its handle knows the thread to stand, wherever it stands.
+    GoesOnWithoutComparing,
     /// Each thread counts its ticks alone.
     TicksAlone,
     /// The order between threads is that of the clock.

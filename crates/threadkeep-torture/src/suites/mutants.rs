@@ -48,6 +48,7 @@ const EXPECTED: &[(&str, Speed, &[&str])] = &[
     ("RefusesRepeats", Speed::Quick, &["T09"]),
     ("IgnoresExpectedHead", Speed::Quick, &["T09"]),
     ("LetsStaleWritersAppend", Speed::Quick, &["T10"]),
+    ("GoesOnWithoutComparing", Speed::Quick, &["T10"]),
     ("TicksAlone", Speed::Quick, &["T12"]),
     ("OrdersByClock", Speed::Quick, &["T12"]),
     ("CutsLongContent", Speed::Quick, &["T01"]),

@@ -10,6 +10,7 @@ use crate::host::Host;
 use crate::id::{Address, BranchId, ItemId, ItemKey, ThreadId, WriterId};
 use crate::item::{Appended, AppendedItem, Expect, Hash, Kind, NewItem, Role};
 use crate::log::order::{self, Top};
+use crate::log::standing::Standing;
 use crate::log::{blobs, path};
 use crate::planted::{self, Defect};
 use crate::time::Timestamp;
@@ -154,6 +155,30 @@ impl Append {
 
 /// Appends. On a refusal nothing is stored.
 pub(crate) fn append(tx: &mut dyn Tx, request: &Append) -> Result<Appended> {
+    append_from(tx, request, &mut None)
+}
+
+/// Appends; where the thread is known to stand it is not read. Leaves where it stands now, as long as that can be gone on from.
+pub(crate) fn append_from(tx: &mut dyn Tx, request: &Append, standing: &mut Option<Standing>) -> Result<Appended> {
+    if let Some(known) = standing.take()
+        && known.serves(request)
+        && let Some((appended, now)) = known.go_on(tx, request)?
+    {
+        *standing = Some(now);
+        return Ok(appended);
+    }
+    if let Some(before) = request.requires
+        && path::key_by_id(tx, before)?.is_none()
+    {
+        let found = "it is not stored".to_owned();
+        return Err(Error::Conflict { what: "order", expected: before.to_string(), found });
+    }
+    let (appended, now) = append_anywhere(tx, request)?;
+    *standing = now;
+    Ok(appended)
+}
+
+fn append_anywhere(tx: &mut dyn Tx, request: &Append) -> Result<(Appended, Option<Standing>)> {
     let mut pen = Pen::take(tx, &request.thread, request.epoch, request.writer, request.now)?;
     pen.expect(tx, request.expect)?;
     let mut items = Vec::new();
@@ -172,7 +197,7 @@ pub(crate) fn append(tx: &mut dyn Tx, request: &Append) -> Result<Appended> {
         commit_halfway(tx)?;
     }
     pen.put_down(tx)?;
-    Ok(Appended { items, repeated: false })
+    Ok((Appended { items, repeated: false }, pen.standing(request)))
 }
 
 /// Ends the transaction and begins another one, which only planted defects do.
@@ -381,7 +406,8 @@ impl<'a> Pen<'a> {
             Some((key, _)) if self.head_is_tip => ItemKey::new(key.branch(), depth),
             _ => self.begin_branch(tx, item.id, depth, hash)?,
         };
-        insert_item(tx, key, item, hash, self)?;
+        let stamp = Stamp { turn: self.turn, writer: self.writer, epoch: self.epoch, tick: self.tick };
+        insert_item(tx, key, item, hash, &stamp)?;
         blobs::store(tx, key, &item.stored.blobs)?;
         if let (Some(imported), Some(turn)) = (self.begins_turn.take(), self.turn) {
             crate::turns::begin(tx, self.thread, turn, key, item.created_at, imported)?;
@@ -449,6 +475,13 @@ impl<'a> Pen<'a> {
         self.head.map(|(key, _)| key)
     }
 
+    /// Where the thread stands after an append.
+    fn standing(&self, request: &Append) -> Option<Standing> {
+        let (head, hash) = self.head.filter(|_| self.head_is_tip)?;
+        let (epoch, tick, open_turn) = (self.epoch, self.tick, self.open_turn);
+        Some(Standing { epoch, head, hash, item: request.last_id()?, branch: self.branch_id?, tick, open_turn })
+    }
+
     pub(crate) fn close_turn(&mut self) -> Option<i64> {
         self.turn = None;
         self.open_turn.take()
@@ -491,21 +524,30 @@ pub(crate) fn record_tip(tx: &mut dyn Tx, tip: ItemKey, hash: Hash) -> Result<()
 
 /// Writes the row of an item; its values are those of the table's columns, in their order.
 pub(crate) fn insert_row(tx: &mut dyn Tx, id: ItemId, values: &[Value<'_>]) -> Result<()> {
-    tx.execute(INSERT_ITEM, values).map(drop).map_err(|error| taken(error, id))
+    tx.post(INSERT_ITEM, values).map(drop).map_err(|error| taken(error, id))
 }
 
-fn insert_item(tx: &mut dyn Tx, key: ItemKey, item: &Prepared, hash: Hash, pen: &Pen<'_>) -> Result<()> {
+/// What the items of an append have in common.
+pub(crate) struct Stamp {
+    pub(crate) turn: Option<i64>,
+    pub(crate) writer: (i64, WriterId),
+    pub(crate) epoch: i64,
+    pub(crate) tick: i64,
+}
+
+/// Writes an item that has its place and its hash.
+pub(crate) fn insert_item(tx: &mut dyn Tx, key: ItemKey, item: &Prepared, hash: Hash, stamp: &Stamp) -> Result<()> {
     let sources: Vec<u8> = item.sources.iter().flat_map(|id| *id.as_bytes()).collect();
     let args = [
         key.0.into(),
         item.id.as_bytes().as_slice().into(),
-        pen.turn.into(),
+        stamp.turn.into(),
         item.kind.as_str().into(),
         item.role.as_ref().map(Role::as_str).into(),
         item.format.as_str().into(),
-        pen.writer.0.into(),
-        pen.epoch.into(),
-        pen.tick.into(),
+        stamp.writer.0.into(),
+        stamp.epoch.into(),
+        stamp.tick.into(),
         item.created_at.0.into(),
         item.source_id.as_deref().into(),
         (!sources.is_empty()).then_some(sources.as_slice()).into(),

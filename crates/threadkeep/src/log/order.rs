@@ -36,12 +36,38 @@ pub(crate) struct Top {
 }
 
 impl Top {
-    /// Reads the tops, by index.
+    /// Reads the tops, by index, unless the request before this one in the same transaction left them.
     pub(crate) fn read(tx: &mut dyn Tx) -> Result<Self> {
+        let left = tx.left().and_then(Option::take).and_then(|left| left.downcast().ok());
+        if let Some(top) = left {
+            return Ok(*top);
+        }
         let top = query_one(tx, TOP, &[], |row| {
             Ok(Self { tick: row.int(0)?, updated: row.text(1)?.to_owned(), active: row.text(2)?.to_owned() })
         })?;
         Ok(top.filter(|_| !planted::is(Defect::TicksAlone)).unwrap_or_default())
+    }
+
+    /// Puts a thread on top of both orders.
+    pub(crate) fn put(&mut self, thread: &ThreadId, tick: i64) {
+        self.tick = tick;
+        for top in [&mut self.updated, &mut self.active] {
+            thread.as_str().clone_into(top);
+        }
+    }
+
+    /// Leaves the tops to the next request of the transaction, which then need not read them.
+    pub(crate) fn leave(self, tx: &mut dyn Tx) {
+        if let Some(left) = tx.left()
+            && !planted::is(Defect::TicksAlone)
+        {
+            *left = Some(Box::new(self));
+        }
+    }
+
+    /// Whether a thread is on top of the orders by update and by activity.
+    pub(crate) fn places(&self, thread: &ThreadId) -> (bool, bool) {
+        (self.updated == thread.as_str(), self.active == thread.as_str())
     }
 
     /// The tick of a change to a thread whose last one was `own`.

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use postgres::Client;
 use postgres::NoTls;
-use threadkeep::blocking::Store;
-use threadkeep::{Error, Host, NewItem, NewThread, ProjectFacts, Role, StoreOptions, SystemHost, Timestamp};
+use threadkeep::blocking::{LiveThread, Store};
+use threadkeep::{
+    Error, Host, NewItem, NewThread, ProjectFacts, Role, StoreOptions, SystemHost, ThreadPatch, Timestamp,
+};
 
 use crate::server::{Server, server};
 
@@ -145,4 +147,32 @@ fn a_thread_that_is_deleted_while_others_claim_it_has_no_writer() {
             both => panic!("both or neither: {both:?}"),
         }
     }
+}
+
+#[test]
+fn a_writer_that_lost_a_claim_takes_none_of_its_other_threads_with_it() {
+    let Some(server) = server() else { return };
+    let address = server.address();
+    let (one, other) = (open(&address, "one", 0), open(&address, "other", 0));
+    let workspace = one.workspace("/w".as_ref()).unwrap();
+    let lives: Vec<_> = (0..16).map(|_| workspace.create_now(NewThread::default()).unwrap()).collect();
+    lives.iter().for_each(|live| drop(live.append(vec![say("a"), say("b")]).unwrap()));
+    // What another machine changes beside the log does not stop the holder of the claim.
+    other.update(lives[1].id(), ThreadPatch::title("renamed")).unwrap();
+    let taker = other.take_over(lives[0].id(), "a test", false).unwrap();
+    taker.append(vec![say("after")]).unwrap();
+    std::thread::scope(|scope| {
+        let write = |live: &LiveThread| (0..20).map(|_| live.append(vec![say("c")])).collect::<Vec<_>>();
+        let writers: Vec<_> = lives.iter().map(|live| scope.spawn(move || write(live))).collect();
+        for (number, writer) in writers.into_iter().enumerate() {
+            for outcome in writer.join().unwrap() {
+                let lost = matches!(outcome, Err(Error::ClaimLost { .. }));
+                assert!(if number == 0 { lost } else { outcome.is_ok() }, "{number}: {outcome:?}");
+            }
+        }
+    });
+    let items = |live: &LiveThread| other.get(live.id()).unwrap().items;
+    assert_eq!(items(&lives[0]), 4, "two, the note of the take-over, and one");
+    assert!(lives[1..].iter().all(|live| items(live) == 22));
+    assert!(lives.iter().all(|live| other.verify(live.id()).unwrap().is_valid()));
 }

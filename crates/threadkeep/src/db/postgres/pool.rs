@@ -257,6 +257,8 @@ struct Worker {
 /// How running a request ended.
 enum Ended {
     Done,
+    /// Something was said to be done that was not: it runs again and waits for every answer.
+    Wrong,
     Failed(Error, Fate),
     Unknown(Error),
 }
@@ -319,14 +321,12 @@ impl Worker {
     }
 
     fn run(&mut self, jobs: Vec<Job>) {
-        let jobs = match jobs.len() {
-            1 => jobs,
-            _ => self.run_together(jobs),
-        };
+        let is_group = jobs.len() > 1;
+        let jobs = if is_group { self.run_together(jobs) } else { jobs };
         for job in jobs {
             match self.shared.purpose {
                 Purpose::Read => self.read(job),
-                Purpose::Write => self.run_alone(job),
+                Purpose::Write => self.run_alone(job, !is_group),
             }
         }
     }
@@ -365,9 +365,9 @@ impl Worker {
     fn run_together(&mut self, mut jobs: Vec<Job>) -> Vec<Job> {
         let sync = jobs.iter().map(|job| job.sync).max().unwrap_or(Sync::Synced);
         let Ok(session) = self.session() else { return jobs };
-        let mut tx = session.begin(begin(sync));
+        let mut tx = session.begin_posting(begin(sync));
         let failed = jobs.iter_mut().any(|job| run_request(&mut *job.request, &mut tx).is_err());
-        if failed || tx.refusal().is_some() {
+        if failed || tx.settle().is_err() || tx.refusal().is_some() {
             if !tx.roll_back() {
                 self.session = None;
             }
@@ -394,21 +394,25 @@ impl Worker {
     }
 
     /// Runs a request in a transaction of its own until it is done, or is refused for good.
-    fn run_alone(&mut self, mut job: Job) {
+    fn run_alone(&mut self, mut job: Job, mut posting: bool) {
         let mut attempt = 0;
         let mut unknown = None;
         loop {
             let ended = match self.session() {
-                Ok(session) => transact(session, &mut job),
+                Ok(session) => transact(session, &mut job, std::mem::take(&mut posting)),
                 // What was not answered then is what there is to say, and not that the server is still away.
                 Err(error) => return job.request.finish(Err(unknown.unwrap_or(error))),
             };
-            if let Ended::Failed(..) = ended {
+            if let Ended::Failed(..) | Ended::Wrong = ended {
                 job.request.undone();
+            }
+            if let Ended::Wrong = ended {
+                continue;
             }
             attempt += 1;
             let is_over = attempt >= ATTEMPTS || self.is_late();
             match ended {
+                Ended::Wrong => {}
                 Ended::Done => return job.request.finish(Ok(())),
                 Ended::Failed(error, Fate::Final) => return job.request.finish(Err(error)),
                 Ended::Failed(error, Fate::Again) if is_over => return job.request.finish(Err(error)),
@@ -460,9 +464,15 @@ fn begin(sync: Sync) -> Begin {
 }
 
 /// Runs a request in a transaction of its own, once.
-fn transact(session: &mut Session, job: &mut Job) -> Ended {
-    let mut tx = session.begin(begin(job.sync));
+fn transact(session: &mut Session, job: &mut Job, posting: bool) -> Ended {
+    let begin = begin(job.sync);
+    let mut tx = if posting { session.begin_posting(begin) } else { session.begin(begin) };
     let outcome = run_request(&mut *job.request, &mut tx);
+    if outcome.is_ok() {
+        // An error of it is the transaction's, and is looked at there.
+        drop(tx.settle());
+    }
+    let has_posted = tx.has_posted();
     let refusal = tx.refusal().cloned();
     if outcome.is_ok() && refusal.is_none() {
         return match tx.commit() {
@@ -481,6 +491,7 @@ fn transact(session: &mut Session, job: &mut Job) -> Ended {
     };
     match fate {
         Fate::Lost => Ended::Failed(error, Fate::Lost),
+        _ if has_posted && is_there => Ended::Wrong,
         // Undone it is in any case, by the end of its connection.
         _ if !is_there => Ended::Failed(error, if fate == Fate::Final { Fate::Final } else { Fate::Lost }),
         fate => Ended::Failed(error, fate),

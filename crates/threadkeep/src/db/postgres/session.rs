@@ -1,12 +1,14 @@
 //! A connection to the server with its prepared statements, and transactions on it.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::ops::ControlFlow;
 use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use futures_util::future::join;
+use futures_util::future::{join, maybe_done};
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
@@ -14,7 +16,7 @@ use tokio_postgres::{Client, NoTls, RowStream};
 
 use crate::db::postgres::Place;
 use crate::db::postgres::refusal::{self, Fate, Refusal};
-use crate::db::{Columns, Row, Statement, Tx, Value, for_postgres};
+use crate::db::{Columns, Left, Owned, Row, Statement, Tx, Value, for_postgres};
 use crate::error::{Error, Result};
 
 /// How much longer than the server the client waits for an answer, before it takes the server for gone.
@@ -103,12 +105,17 @@ impl Session {
 
     /// A transaction, begun with its first statement.
     pub(crate) fn begin(&mut self, begin: Begin) -> SessionTx<'_> {
-        SessionTx { session: self, begin: Some(begin.text()), refusal: None }
+        SessionTx { begin: Some(begin.text()), ..self.alone() }
+    }
+
+    /// A transaction in which what is posted waits for the next statement that is waited for.
+    pub(crate) fn begin_posting(&mut self, begin: Begin) -> SessionTx<'_> {
+        SessionTx { posts: Some(Posts::default()), ..self.begin(begin) }
     }
 
     /// Statements outside of a transaction, each for itself.
     pub(crate) fn alone(&mut self) -> SessionTx<'_> {
-        SessionTx { session: self, begin: None, refusal: None }
+        SessionTx { session: self, begin: None, posts: None, refusal: None }
     }
 
     /// Runs a future of the client within the session's bound.
@@ -184,7 +191,25 @@ pub(crate) struct SessionTx<'a> {
     session: &'a mut Session,
     /// Sent together with the first statement.
     begin: Option<&'static str>,
+    /// What is posted, where that is allowed.
+    posts: Option<Posts>,
     refusal: Option<Refusal>,
+}
+
+/// What was said to have been done and is not known yet.
+#[derive(Default)]
+struct Posts {
+    waiting: Vec<Posted>,
+    /// Whether anything was ever posted in this transaction.
+    any: bool,
+    left: Left,
+}
+
+/// A statement that must change one row.
+struct Posted {
+    statement: tokio_postgres::Statement,
+    args: Vec<Owned>,
+    name: &'static str,
 }
 
 impl SessionTx<'_> {
@@ -193,7 +218,21 @@ impl SessionTx<'_> {
         self.refusal.as_ref()
     }
 
-    /// Commits what a transaction in which nothing failed has written.
+    /// Whether something was said to be done before it was known.
+    pub(crate) fn has_posted(&self) -> bool {
+        self.posts.as_ref().is_some_and(|posts| posts.any)
+    }
+
+    /// Sends what is posted and waits for its answers.
+    pub(crate) fn settle(&mut self) -> Result<(), Refusal> {
+        let Some(posted) = self.take_posted() else { return Ok(()) };
+        let session = &*self.session;
+        let bounded = async { tokio::time::timeout(session.bound, send_all(session, posted)).await };
+        let outcome = session.runtime.block_on(bounded).unwrap_or_else(|_| Err(session.silent()));
+        outcome.inspect_err(|refusal| self.refusal = Some(refusal.clone()))
+    }
+
+    /// Commits what a transaction in which nothing failed has written, and which has been settled.
     pub(crate) fn commit(self) -> Committed {
         if let Some(refusal) = self.refusal {
             return Committed::No(refusal);
@@ -245,23 +284,73 @@ impl SessionTx<'_> {
         visit: &mut dyn FnMut(&Row<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<usize, Failed> {
         let prepared = self.session.prepare(statement)?;
-        let begin = self.begin.take();
-        let (client, place) = (&self.session.client, &self.session.place);
+        let (begin, posted) = (self.begin.take(), self.take_posted().unwrap_or_default());
+        let session = &*self.session;
+        let (client, place) = (&session.client, &session.place);
         let bounded = async {
             let query = client.query_raw(&prepared, args.iter().copied());
+            // One after the other on the wire, and one wait for all answers.
             let rows = match begin {
-                None => query.await,
                 Some(begin) => {
-                    // One after the other on the wire, and one wait for both answers.
                     let (begun, rows) = join(client.batch_execute(begin), query).await;
                     begun.and(rows)
+                }
+                None if posted.is_empty() => query.await,
+                None => {
+                    let (settled, rows) = join(send_all(session, posted), query).await;
+                    settled?;
+                    rows
                 }
             };
             visit_rows(rows, statement, place, visit).await
         };
         let bounded = async { tokio::time::timeout(self.session.bound, bounded).await };
-        self.session.runtime.block_on(bounded).unwrap_or_else(|_| Err(Failed::There(self.session.silent())))
+        session.runtime.block_on(bounded).unwrap_or_else(|_| Err(Failed::There(session.silent())))
     }
+
+    fn take_posted(&mut self) -> Option<Vec<Posted>> {
+        if self.refusal.is_some() {
+            return None;
+        }
+        let posts = self.posts.as_mut()?;
+        (!posts.waiting.is_empty()).then(|| std::mem::take(&mut posts.waiting))
+    }
+}
+
+/// Sends statements one after the other, then waits for the answers.
+async fn send_all(session: &Session, posted: Vec<Posted>) -> Result<(), Refusal> {
+    let send = async |it: &Posted| {
+        let values: Vec<Value<'_>> = it.args.iter().map(Owned::value).collect();
+        session.client.execute_raw(&it.statement, values).await
+    };
+    let mut answers: Vec<_> = posted.iter().map(|it| Box::pin(maybe_done(send(it)))).collect();
+    // A statement is on its way when it is first polled.
+    poll_fn(|context| {
+        for answer in &mut answers {
+            let _: Poll<()> = answer.as_mut().poll(context);
+        }
+        Poll::Ready(())
+    })
+    .await;
+    let mut failed = None;
+    for (answer, it) in answers.iter_mut().zip(&posted) {
+        answer.as_mut().await;
+        let refusal = match answer.as_mut().take_output() {
+            Some(Ok(1)) => None,
+            Some(Err(error)) => Some(refusal::judge(&error, &session.place)),
+            Some(Ok(_)) | None => Some(unexpected(it.name)),
+        };
+        // What comes after the first one fails because of it.
+        failed = failed.or(refusal);
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+/// The answer to a posted statement that did not find what it expected.
+fn unexpected(name: &str) -> Refusal {
+    let found = format!("{name} did not find the row as it was known");
+    let error = Error::Conflict { what: "state", expected: "what was known before".to_owned(), found };
+    Refusal { error, fate: Fate::Again }
 }
 
 /// Where a statement failed.
@@ -308,6 +397,24 @@ impl Tx for SessionTx<'_> {
         visit: &mut dyn FnMut(&Row<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         self.run(statement, args, visit).map(drop)
+    }
+
+    fn post(&mut self, statement: Statement, args: &[Value<'_>]) -> Result<bool> {
+        if self.posts.is_none() || self.begin.is_some() || self.refusal.is_some() {
+            return Ok(self.execute(statement, args)? == 1);
+        }
+        let prepared = self.session.prepare(statement);
+        let prepared = prepared.map_err(|refusal| self.refusal.insert(refusal).error.clone())?;
+        if let Some(posts) = &mut self.posts {
+            posts.any = true;
+            let args = args.iter().copied().map(Owned::from).collect();
+            posts.waiting.push(Posted { statement: prepared, args, name: statement.name });
+        }
+        Ok(true)
+    }
+
+    fn left(&mut self) -> Option<&mut Left> {
+        self.posts.as_mut().map(|posts| &mut posts.left)
     }
 
     fn clock(&mut self) -> Result<Option<i64>> {
