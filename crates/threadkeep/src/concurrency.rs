@@ -3,9 +3,7 @@
 //!
 //! Only what waits in the system itself (`db/gate.rs`) or belongs to the whole process (`db/identity.rs`) goes past this.
 
-#[cfg(feature = "postgres")]
-pub(crate) use std::sync::{Condvar, MutexGuard};
-pub(crate) use std::sync::{Mutex, atomic, mpsc};
-pub(crate) use std::thread;
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic, mpsc};
+pub(crate) use std::{thread, thread_local};
 
 pub(crate) use pollster::block_on;

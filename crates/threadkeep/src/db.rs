@@ -6,6 +6,7 @@
 pub(crate) mod copy;
 pub(crate) mod gate;
 pub(crate) mod group;
+pub(crate) mod helping;
 pub(crate) mod identity;
 pub(crate) mod migrations;
 #[cfg(feature = "postgres")]
@@ -15,6 +16,7 @@ pub(crate) mod readers;
 pub(crate) mod room;
 pub(crate) mod sqlite;
 pub(crate) mod wal;
+pub(crate) mod write_queue;
 pub(crate) mod writer;
 
 use std::any::Any;

@@ -147,22 +147,21 @@ impl LiveThread {
         for _ in 0..CLAIM_ATTEMPTS {
             let mut claiming = Claiming::new(&inner, &id);
             let (thread, holder, reason) = (id.clone(), holder.clone(), reason.clone());
-            let (host, taken, mut tried) = (Arc::clone(&inner.host), claiming.taken.clone(), None);
+            let (host, taken) = (Arc::clone(&inner.host), claiming.taken.clone());
             // All in one transaction: however many take it over at once, each of them does, one after the other.
             let take = move |tx: &mut dyn Tx| {
                 threads::lock(tx, &thread)?;
                 let claim = claims::read(tx, &thread)?;
-                // An earlier run took it, and its commit was not answered.
-                if tried == Some(claim.epoch) && claim.holder.as_ref().is_some_and(|found| found.id == holder.id) {
-                    taken.set(tried);
-                    return Ok(tried);
+                if let Some(epoch) = taken.before()
+                    && claims::has_taken(tx, &thread, epoch, &holder)?
+                {
+                    return Ok(Some(epoch));
                 }
                 let from = claim.holder.map_or_else(|| "nobody".to_owned(), |from| from.to_string());
                 let text = format!("{} took this thread over from {from}: {reason}", holder.label);
                 let view = View { role: Some(Role::System), parts: vec![Part::Note { text }], ..View::default() };
                 let event = Prepared::new(NewItem::from_view(Kind::Event, &view), &*host)?;
                 let epoch = claims::take(tx, &thread, claim.epoch, &holder)?;
-                tried = epoch.or(tried);
                 if let Some(epoch) = epoch {
                     let request = Append {
                         thread: thread.clone(),
@@ -557,10 +556,9 @@ impl LiveThread {
         let (row, taken) = (creation.clone(), Taken::default());
         let place = self.live.inner.db.place(0).await;
         let create = {
-            let (taken, mut runs) = (taken.clone(), 0);
+            let taken = taken.clone();
             move |tx: &mut dyn Tx| {
-                runs += 1;
-                let earlier = if runs > 1 { threads::created(tx, &row)? } else { None };
+                let earlier = if taken.before().is_some() { threads::created(tx, &row)? } else { None };
                 let epoch = match earlier {
                     Some(epoch) if claims::has_taken(tx, &row.id, epoch, &holder)? => Some(epoch),
                     _ => {
@@ -857,12 +855,11 @@ async fn take_claim(inner: &Arc<Inner>, id: &ThreadId) -> Result<(Claiming, i64)
             return Err(Error::ClaimHeld { thread: id.clone(), holder: Box::new(current) });
         }
         let mut claiming = Claiming::new(inner, id);
-        let (thread, holder, taken, mut runs) = (id.clone(), holder.clone(), claiming.taken.clone(), 0);
+        let (thread, holder, taken) = (id.clone(), holder.clone(), claiming.taken.clone());
         let take = move |tx: &mut dyn Tx| {
-            runs += 1;
-            let epoch = match runs > 1 && claims::has_taken(tx, &thread, claim.epoch + 1, &holder)? {
-                true => Some(claim.epoch + 1),
-                false => claims::take(tx, &thread, claim.epoch, &holder)?,
+            let epoch = match taken.before() {
+                Some(epoch) if claims::has_taken(tx, &thread, epoch, &holder)? => Some(epoch),
+                _ => claims::take(tx, &thread, claim.epoch, &holder)?,
             };
             taken.set(epoch);
             Ok(epoch)
@@ -886,6 +883,12 @@ impl Taken {
         self.0.store(epoch.unwrap_or(Self::NOTHING), Ordering::SeqCst);
     }
 
+    /// What an earlier run of the request took that was not taken back: its commit was not answered. A run that was taken back
+    /// says nothing: what it took may be another handle's of this store by now.
+    fn before(&self) -> Option<i64> {
+        Some(self.0.load(Ordering::SeqCst)).filter(|epoch| *epoch != Self::NOTHING)
+    }
+
     fn undo(&self) -> impl Fn() + Send + 'static {
         let taken = self.clone();
         move || taken.set(None)
@@ -894,10 +897,7 @@ impl Taken {
     /// Gives up the claim behind its taking, in the writer's queue: only there it is known whether it was taken.
     fn give_up(&self, inner: &Inner, id: &ThreadId) -> Pending<()> {
         let (terms, id, taken) = (Sync::Written.within(id.as_str()).repeatable(), id.clone(), self.clone());
-        inner.db.write_now(terms, move |tx| match taken.0.load(Ordering::SeqCst) {
-            Self::NOTHING => Ok(()),
-            epoch => claims::release(tx, &id, epoch),
-        })
+        inner.db.write_now(terms, move |tx| taken.before().map_or(Ok(()), |epoch| claims::release(tx, &id, epoch)))
     }
 }
 

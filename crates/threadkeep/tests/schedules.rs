@@ -20,7 +20,7 @@
 mod concurrency {
     pub(crate) use shuttle::future::block_on;
     pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic, mpsc};
-    pub(crate) use shuttle::thread;
+    pub(crate) use shuttle::{thread, thread_local};
 }
 
 #[path = "../src"]

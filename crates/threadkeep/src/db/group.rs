@@ -6,11 +6,9 @@
 //! a disk.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::panic::AssertUnwindSafe;
 
-use crate::concurrency::mpsc;
-use crate::concurrency::thread::{self, JoinHandle};
+use crate::db::write_queue::{Job, Serve};
 use crate::db::{Request, Sync, Tx, answer};
 use crate::error::{Error, Result};
 use crate::planted::{self, Defect};
@@ -64,55 +62,24 @@ pub(crate) enum Command {
     Release,
 }
 
-/// What the writer is asked to do.
-pub(crate) enum Job {
-    Write(Box<dyn Request>, Sync),
-    /// A read on the writer's connection: in memory there is no other.
-    Read(Box<dyn Request>),
-}
+/// Serves the writer's queue with an engine.
+pub(crate) struct Committer<E>(pub(crate) E);
 
-/// The one thread that writes, and its queue. Dropped, it does everything that was queued before it ends.
-pub(crate) struct Writer {
-    jobs: Option<mpsc::Sender<Job>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl fmt::Debug for Writer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writer").finish_non_exhaustive()
-    }
-}
-
-impl Writer {
-    pub(crate) fn start(engine: impl Engine + 'static) -> Result<Self> {
-        let (jobs, queue) = mpsc::channel();
-        let serve = move || serve(engine, &queue);
-        let thread = thread::Builder::new().name("threadkeep-writer".to_owned()).spawn(serve);
-        let thread = thread.map_err(|error| Error::Backend { detail: format!("no thread for the writer: {error}") })?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
-    }
-
-    pub(crate) fn submit(&self, job: Job) {
-        let Some(jobs) = &self.jobs else { return };
-        if let Err(mpsc::SendError(Job::Write(request, _))) = jobs.send(job) {
-            request.finish(Err(Error::Backend { detail: "the store's writer has ended".to_owned() }));
+impl<E: Engine> Serve for Committer<E> {
+    fn serve(&mut self, first: Job, next: &mut dyn FnMut() -> Option<Job>) -> Option<Job> {
+        match first {
+            // What was asked to be written before it is done by now, so it sees that.
+            Job::Read(request) => {
+                read(&mut self.0, request);
+                None
+            }
+            Job::Write(request, sync) => {
+                let mut group = Group::default();
+                group.push(request, sync);
+                let left = group.fill(next);
+                serve_group(&mut self.0, group, left, next)
+            }
         }
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        self.jobs = None;
-        if let Some(thread) = self.thread.take() {
-            join(thread);
-        }
-    }
-}
-
-/// Waits for a thread, unless it is this very one: the last handle of a store may be dropped by a request.
-pub(crate) fn join(thread: JoinHandle<()>) {
-    if thread.thread().id() != thread::current().id() && thread.join().is_err() {
-        tracing::error!("a thread of the store ended badly");
     }
 }
 
@@ -134,12 +101,11 @@ impl Group {
     }
 
     /// Takes what waits in the queue, while there is room; gives a read that stands in the way.
-    fn fill(&mut self, queue: &mpsc::Receiver<Job>) -> Option<Job> {
+    fn fill(&mut self, next: &mut dyn FnMut() -> Option<Job>) -> Option<Job> {
         while !self.is_full() {
-            match queue.try_recv() {
-                Ok(Job::Write(request, sync)) => self.push(request, sync),
-                Ok(read @ Job::Read(_)) => return Some(read),
-                Err(_) => return None,
+            match next()? {
+                Job::Write(request, sync) => self.push(request, sync),
+                read @ Job::Read(_) => return Some(read),
             }
         }
         None
@@ -150,39 +116,23 @@ impl Group {
     }
 }
 
-fn serve(mut engine: impl Engine, queue: &mpsc::Receiver<Job>) {
-    let mut next = None;
-    while let Some(job) = next.take().or_else(|| queue.recv().ok()) {
-        match job {
-            // What was asked to be written before it is done by now, so it sees that.
-            Job::Read(request) => read(&mut engine, request),
-            Job::Write(request, sync) => {
-                let mut group = Group::default();
-                group.push(request, sync);
-                next = group.fill(queue);
-                next = serve_group(&mut engine, group, next, queue);
-            }
-        }
-    }
-}
-
 /// Waits in line for the right to write, and commits what has come by then; gives a read that came behind it.
 fn serve_group(
     engine: &mut impl Engine,
     mut group: Group,
-    next: Option<Job>,
-    queue: &mpsc::Receiver<Job>,
+    left: Option<Job>,
+    next: &mut dyn FnMut() -> Option<Job>,
 ) -> Option<Job> {
     if let Err(error) = engine.enter() {
         for request in group.requests {
             request.finish(Err(error.clone()));
         }
-        return next;
+        return left;
     }
     // The wait may have been long, and the next one will be: who came meanwhile comes along.
-    let next = next.or_else(|| group.fill(queue));
+    let left = left.or_else(|| group.fill(next));
     commit(engine, group);
-    next
+    left
 }
 
 fn read(engine: &mut impl Engine, request: Box<dyn Request>) {

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError};
 use crate::concurrency::atomic::{AtomicUsize, Ordering};
 use crate::concurrency::thread::{self, JoinHandle};
 use crate::concurrency::{Mutex, mpsc};
-use crate::db::group::join;
+use crate::db::write_queue::join;
 use crate::db::{Request, Row, Statement, Tx, Value, answer};
 use crate::error::{Error, Result};
 

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::db::gate::Gate;
-use crate::db::group::{Command, Connection, Engine, Job, Writer};
+use crate::db::group::{Command, Committer, Connection, Engine};
 use crate::db::identity::{self, Identity, OpenHere};
 use crate::db::pragmas::Journal;
 use crate::db::readers::{Readers, Source};
 use crate::db::sqlite::{Location, Opened, SqliteTx, beside, connect_again, engine_error, lock_opening};
+use crate::db::write_queue::{Job, Writer};
 use crate::db::{Driver, Request, Sync, Terms, Tx, answer, wal};
 use crate::error::{Error, Result};
 use crate::planted::{self, Defect};
@@ -41,7 +42,7 @@ impl SqliteDriver {
             _here: opened.here,
         };
         engine.note_companions();
-        let writer = Writer::start(engine)?;
+        let writer = Writer::start(Committer(engine))?;
         let in_memory = location.folder.is_none();
         Ok(Self { readers: (!in_memory).then(|| Readers::new(location)), writer })
     }

@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex};
 use libtest_mimic::Trial;
 use shuttle::thread;
 
-use crate::concurrency::block_on;
 use crate::error::{Error, Result};
-use crate::explore::{Verdict, draw, ensure, holds, impatiently};
+use crate::explore::{Verdict, block_on, draw, ensure, holds, impatiently};
 use crate::id::ThreadId;
 use crate::item::{Item, Kind, NewItem};
 use crate::live::LiveThread;
@@ -59,10 +58,11 @@ fn writers(game: Game) -> Verdict {
             thread::spawn(move || block_on(write(&store, writer, game, &certain)))
         })
         .collect();
-    let mut acknowledged = Vec::new();
-    for writer in writers {
-        acknowledged.extend(writer.join().map_err(|_| "a writer panicked")??);
-    }
+    let outcomes: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+    // The first that went wrong may have made others go wrong.
+    let wrong: Vec<_> = outcomes.iter().filter(|outcome| !matches!(outcome, Ok(Ok(_)))).collect();
+    ensure(wrong.is_empty(), || format!("{wrong:?}"))?;
+    let acknowledged: Vec<String> = outcomes.into_iter().flatten().flatten().flatten().collect();
     memory.gauge.fail_one_in(0);
     block_on(stores[0].sync()).unwrap();
     judge(&stores[0], game, &acknowledged)

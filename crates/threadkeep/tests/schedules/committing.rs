@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use libtest_mimic::Trial;
 use shuttle::thread;
 
-use crate::concurrency::block_on;
 use crate::db::{Db, Pending, Sync, Tx, query_all};
 use crate::error::{Error, Result};
-use crate::explore::{Verdict, draw, ensure, holds, is_found, panic_quietly};
+use crate::explore::{Verdict, block_on, draw, ensure, holds, is_found, panic_quietly};
 use crate::numbers::{ALL, BLUR, BREAK, DAMAGE, Defect, Disk, FILL, NumberDriver, PUT};
 
 const CLIENTS: i64 = 4;

@@ -61,6 +61,14 @@ pub(crate) fn draw(choices: u32) -> u32 {
     thread_rng().gen_range(0..choices)
 }
 
+/// Waits for a future, as a caller that does the waiting work itself or as one that only waits.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    match draw(2) {
+        0 => crate::db::helping::block_on(future),
+        _ => crate::concurrency::block_on(future),
+    }
+}
+
 /// Polls a future a few times and then drops it; gives what it answered in time.
 pub(crate) async fn impatiently<F: Future>(future: F, polls: u32) -> Option<F::Output> {
     let mut future = pin!(future);

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use libtest_mimic::Trial;
 use shuttle::thread;
 
-use crate::concurrency::block_on;
 use crate::error::Error;
-use crate::explore::{Verdict, draw, ensure, holds, impatiently};
+use crate::explore::{Verdict, block_on, draw, ensure, holds, impatiently};
 use crate::item::Durability;
 use crate::live::{AppendOptions, LiveThread};
 use crate::memory::Memory;

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use rusqlite::Connection as Sqlite;
 
 use crate::claims::Liveness;
-use crate::db::group::{Command, Connection, Engine, Job, Writer};
+use crate::db::group::{Command, Committer, Connection, Engine};
 use crate::db::sqlite::{Location, SqliteTx, open};
+use crate::db::write_queue::{Job, Writer};
 use crate::db::{Db, Driver, Request, Row, Statement, Sync, Terms, Tx, Value, migrations};
 use crate::error::{Error, Result};
 use crate::explore::draw;
@@ -87,7 +88,7 @@ impl Memory {
         connection.execute_batch(RULES).unwrap();
         let gauge = Arc::new(Gauge::default());
         let connection = MemoryConnection { sqlite: connection, gauge: Arc::clone(&gauge) };
-        let writer = Writer::start(MemoryEngine { connection }).unwrap();
+        let writer = Writer::start(Committer(MemoryEngine { connection })).unwrap();
         let driver = MemoryDriver { writer, gauge: Arc::clone(&gauge) };
         Self { db: Db::with_room(Arc::new(driver), room, 64), gauge, numbers: Arc::default() }
     }

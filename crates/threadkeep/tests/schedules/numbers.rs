@@ -4,8 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::db::group::{Command, Connection, Engine, Job, Writer};
+use crate::db::group::{Command, Committer, Connection, Engine};
 use crate::db::readers::{Readers, Source};
+use crate::db::write_queue::{Job, Writer};
 use crate::db::{Columns, Driver, Request, Row, Statement, Sync, Terms, Tx, Value, answer};
 use crate::error::{Error, Result};
 use crate::explore::draw;
@@ -263,7 +264,9 @@ pub(crate) struct NumberDriver {
 
 impl NumberDriver {
     pub(crate) fn start(disk: &Arc<Disk>, with_readers: bool) -> Self {
-        let writer = Writer::start(NumberEngine { disk: Arc::clone(disk), connection: None, is_fresh: false }).unwrap();
+        let writer =
+            Writer::start(Committer(NumberEngine { disk: Arc::clone(disk), connection: None, is_fresh: false }))
+                .unwrap();
         Self { readers: with_readers.then(|| Readers::new(Arc::clone(disk))), writer }
     }
 }

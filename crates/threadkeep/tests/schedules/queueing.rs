@@ -6,8 +6,7 @@ use std::sync::Arc;
 use libtest_mimic::Trial;
 use shuttle::thread;
 
-use crate::concurrency::block_on;
-use crate::explore::{Verdict, draw, ensure, holds, impatiently};
+use crate::explore::{Verdict, block_on, draw, ensure, holds, impatiently};
 use crate::id::ThreadId;
 use crate::item::{Durability, Kind, NewItem};
 use crate::live::{AppendOptions, LiveThread};

@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use libtest_mimic::Trial;
 use shuttle::thread;
 
-use crate::concurrency::block_on;
 use crate::db::room::Room;
-use crate::explore::{Verdict, draw, ensure, holds, impatiently};
+use crate::explore::{Verdict, block_on, draw, ensure, holds, impatiently};
 
 const BOUND: usize = 4;
 

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::concurrency::thread::{self, JoinHandle};
 use crate::concurrency::{Condvar, Mutex, MutexGuard};
-use crate::db::group::join;
 use crate::db::postgres::Place;
 use crate::db::postgres::refusal::Fate;
 use crate::db::postgres::session::{Begin, Committed, Purpose, Session};
+use crate::db::write_queue::join;
 use crate::db::{Order, Request, Sync, Terms};
 use crate::error::{Error, Result};
 
