@@ -7,6 +7,7 @@ mod claims;
 mod completions;
 mod copy;
 mod delete;
+mod doctor;
 mod end;
 mod export;
 mod fork;
@@ -108,6 +109,7 @@ enum Command {
     Export(export::ExportArgs),
     Verify(verify::VerifyArgs),
     Stats(stats::StatsArgs),
+    Doctor(doctor::DoctorArgs),
     Backup(backup::BackupArgs),
     RestoreBackup(restore_backup::RestoreBackupArgs),
     Copy(copy::CopyArgs),
@@ -243,6 +245,7 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Export(args) => export::run(&args, app),
         Command::Verify(args) => verify::run(&args, app),
         Command::Stats(args) => stats::run(&args, app),
+        Command::Doctor(args) => doctor::run(&args, app),
         Command::Backup(args) => backup::run(&args, app),
         Command::RestoreBackup(args) => restore_backup::run(&args, app),
         Command::Copy(args) => copy::run(&args, app),

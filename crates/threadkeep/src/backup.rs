@@ -7,10 +7,9 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use futures_channel::oneshot;
 use serde::Serialize;
 
-use crate::concurrency::{block_on, thread};
+use crate::concurrency::block_on;
 use crate::db::copy;
 use crate::db::migrations::{self, State};
 use crate::db::pragmas::{self, Journal};
@@ -19,7 +18,7 @@ use crate::db::{Tx, query_one, statements};
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::log::append::mint_uuid;
-use crate::store::{Inner, Store, StoreOptions};
+use crate::store::{Inner, Store, StoreOptions, on_a_thread};
 
 /// What stands beside a database and belongs to it.
 const COMPANIONS: [&str; 3] = ["-wal", "-journal", "-shm"];
@@ -103,15 +102,6 @@ impl Store {
         let from = from.to_owned();
         on_a_thread("threadkeep-restore", move || restore(&options, &from)).await
     }
-}
-
-/// Runs something that blocks where it keeps no runtime waiting.
-async fn on_a_thread<T: Send + 'static>(name: &str, run: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let (reply, answer) = oneshot::channel();
-    // A caller that no longer waits needs no answer.
-    let spawned = thread::Builder::new().name(name.to_owned()).spawn(move || drop(reply.send(run())));
-    spawned.map_err(|error| Error::Backend { detail: format!("no thread for {name}: {error}") })?;
-    answer.await.map_err(|_| Error::Backend { detail: format!("{name} ended badly") })?
 }
 
 fn back_up(inner: &Inner, to: &Path, mut progress: impl FnMut(u64, u64)) -> Result<BackupReport> {

@@ -10,6 +10,7 @@ use crate::claim::{ClaimInfo, ReleaseRequest};
 use crate::copy::{CopyProgress, CopyReport};
 use crate::db::helping::block_on;
 use crate::error::Result;
+use crate::finding::Examination;
 use crate::id::{Address, BranchId, ItemId, ThreadId, WorkspaceId};
 use crate::item::{Appended, Durability, Item, NewItem};
 use crate::live::AppendOptions;
@@ -97,6 +98,14 @@ impl Store {
     /// As the async call.
     pub fn restore_backup(options: StoreOptions, from: &Path) -> Result<RestoreReport> {
         block_on(crate::Store::restore_backup(options, from))
+    }
+
+    /// Waits for [`crate::Store::examine`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn examine(options: StoreOptions, full: bool) -> Result<Examination> {
+        block_on(crate::Store::examine(options, full))
     }
 
     /// Waits for [`crate::Store::copy_from`].

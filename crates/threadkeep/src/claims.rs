@@ -269,43 +269,68 @@ impl Liveness {
         Ok(())
     }
 
-    /// Whether the holder is alive.
+    /// Whether the holder is alive. The file of a dead one is removed.
     pub(crate) fn is_alive(&self, holder: &Holder, now: Timestamp) -> bool {
+        match self.judge(holder, now) {
+            Judged::Alive => {
+                if planted::is(Defect::UnlinksLocksOfTheLiving)
+                    && let Proof::Lock { folder, .. } = &self.proof
+                {
+                    drop(std::fs::remove_file(folder.join(&holder.id)));
+                }
+                true
+            }
+            Judged::Dead => false,
+            Judged::Left(path) => {
+                // Nobody can hold it again: its store would have minted another id.
+                drop(std::fs::remove_file(path));
+                false
+            }
+        }
+    }
+
+    /// Whether the holder is alive, found out without a change to anything.
+    pub(crate) fn looks_alive(&self, holder: &Holder, now: Timestamp) -> bool {
+        matches!(self.judge(holder, now), Judged::Alive)
+    }
+
+    fn judge(&self, holder: &Holder, now: Timestamp) -> Judged {
         let leased = now.0.saturating_sub(holder.heartbeat_at.0) < LEASE_MILLIS;
+        let by_lease = if leased { Judged::Alive } else { Judged::Dead };
         let (folder, shared) = match &self.proof {
-            Proof::Own => return true,
-            Proof::Lease => return leased,
+            Proof::Own => return Judged::Alive,
+            Proof::Lease => return by_lease,
             Proof::Lock { folder, shared } => (folder, *shared),
         };
         // The id becomes a file name: only what a store mints is let through.
         if uuid::Uuid::try_parse(&holder.id).is_err() {
-            return false;
+            return Judged::Dead;
+        }
+        if let Some(misjudged) = misjudge(holder, leased) {
+            return if misjudged { Judged::Alive } else { Judged::Dead };
         }
         let path = folder.join(&holder.id);
-        if let Some(misjudged) = misjudge(holder, leased) {
-            return misjudged;
-        }
         match open_to_look(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => shared && leased,
-            Err(_) => true,
+            Err(error) if error.kind() == ErrorKind::NotFound && shared => by_lease,
+            Err(error) if error.kind() == ErrorKind::NotFound => Judged::Dead,
+            Err(_) => Judged::Alive,
             // Shared, so that two who look at the same moment don't take each other for the holder.
             Ok(file) => match file.try_lock_shared() {
-                Err(std::fs::TryLockError::WouldBlock) => {
-                    if planted::is(Defect::UnlinksLocksOfTheLiving) {
-                        drop(std::fs::remove_file(&path));
-                    }
-                    true
-                }
-                Err(std::fs::TryLockError::Error(_)) => leased,
-                Ok(()) if shared => leased,
-                Ok(()) => {
-                    // Nobody can hold it again: its store would have minted another id.
-                    drop(std::fs::remove_file(&path));
-                    false
-                }
+                Err(std::fs::TryLockError::WouldBlock) => Judged::Alive,
+                Err(std::fs::TryLockError::Error(_)) => by_lease,
+                Ok(()) if shared => by_lease,
+                Ok(()) => Judged::Left(path),
             },
         }
     }
+}
+
+/// What is known of a holder.
+enum Judged {
+    Alive,
+    Dead,
+    /// Dead, and its file is still there.
+    Left(PathBuf),
 }
 
 /// Whether this open file is what stands at the path.

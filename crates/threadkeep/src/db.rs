@@ -4,10 +4,12 @@
 //! the whole transaction the others of its group are replayed.
 
 pub(crate) mod copy;
+pub(crate) mod drift;
 pub(crate) mod gate;
 pub(crate) mod group;
 pub(crate) mod helping;
 pub(crate) mod identity;
+pub(crate) mod look;
 pub(crate) mod migrations;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
@@ -216,6 +218,11 @@ pub(crate) trait Tx {
 
     /// The engine's own clock in milliseconds since the epoch, where it has one: all machines that use the store share it.
     fn clock(&mut self) -> Result<Option<i64>> {
+        Ok(None)
+    }
+
+    /// How many bytes the store takes of the engine's disk, where the engine is asked and not the file system.
+    fn bytes_on_disk(&mut self) -> Result<Option<i64>> {
         Ok(None)
     }
 }

@@ -41,6 +41,8 @@ mod copy;
 mod cursor;
 mod db;
 mod error;
+mod examine;
+mod finding;
 mod host;
 mod id;
 mod item;
@@ -69,9 +71,13 @@ pub use backup::{BackupReport, RestoreReport};
 pub use branch::{Branch, Tree};
 pub use claim::{ClaimInfo, Holder, ReleaseRequest};
 pub use copy::{CopyProblem, CopyProgress, CopyReport};
+#[cfg(feature = "postgres")]
+#[doc(hidden)]
+pub use db::postgres::look::postgres_listing;
 #[doc(hidden)]
 pub use db::statement_texts;
 pub use error::{Error, Result};
+pub use finding::{Examination, Fact, Finding, Severity};
 pub use host::{Host, ProcessIdentity, ProjectFacts, SystemHost};
 pub use id::{Address, BranchId, ItemId, ThreadId, WorkspaceId, WriterId};
 pub use item::{

@@ -43,7 +43,7 @@ pub struct Stats {
     pub blob_bytes: i64,
     /// Their bytes as they are stored.
     pub stored_blob_bytes: i64,
-    /// Bytes of the store's files.
+    /// Bytes of the store's files, or of its tables on a server.
     pub file_bytes: i64,
     /// Threads and items by agent, most threads first; no agent is the empty name.
     pub agents: Vec<AgentStats>,
@@ -88,5 +88,6 @@ pub(crate) fn count(tx: &mut dyn Tx) -> Result<Stats> {
     {
         (stats.blobs, stats.blob_bytes, stats.stored_blob_bytes) = (count, given, stored);
     }
+    stats.file_bytes = tx.bytes_on_disk()?.unwrap_or(0);
     Ok(stats)
 }

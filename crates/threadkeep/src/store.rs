@@ -123,6 +123,19 @@ impl StoreOptions {
         self
     }
 
+    /// How the store on a server is opened, if it is on one.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn opening(&self) -> Option<Opening> {
+        Some(Opening {
+            address: self.address.clone()?,
+            read_only: self.read_only,
+            busy_bound: self.busy_bound,
+            label: self.label.clone(),
+            migrations: self.migrations,
+            now: self.host.now().0,
+        })
+    }
+
     #[cfg(test)]
     pub(crate) fn migrations(mut self, migrations: &'static [migrations::Migration]) -> Self {
         self.migrations = migrations;
@@ -195,12 +208,7 @@ impl Store {
     /// [`Error::ForeignStore`] and [`Error::SchemaTooNew`] leave the file untouched; [`Error::Corrupt`] names what is
     /// damaged; [`Error::Busy`] when another process migrates for longer than the bound.
     pub async fn open(options: StoreOptions) -> Result<Self> {
-        let (reply, answer) = futures_channel::oneshot::channel();
-        let open = move || drop(reply.send(open_inner(options)));
-        let thread = thread::Builder::new().name("threadkeep-open".to_owned()).spawn(open);
-        thread.map_err(|error| Error::Backend { detail: format!("no thread to open the store: {error}") })?;
-        let ended = |_| Error::Backend { detail: "opening the store ended badly".to_owned() };
-        Ok(Self::on(answer.await.map_err(ended)??))
+        Ok(Self::on(on_a_thread("threadkeep-open", move || open_inner(options)).await?))
     }
 
     pub(crate) fn on(inner: Inner) -> Self {
@@ -283,7 +291,9 @@ impl Store {
     /// As every read.
     pub async fn stats(&self) -> Result<Stats> {
         let mut stats = self.inner.db.read(stats::count).await?;
-        stats.file_bytes = self.inner.folder.as_deref().map_or(0, file_bytes);
+        if let Some(folder) = self.inner.folder.as_deref() {
+            stats.file_bytes = file_bytes(folder);
+        }
         Ok(stats)
     }
 
@@ -496,6 +506,18 @@ impl Inner {
     }
 }
 
+/// Runs something that blocks where it keeps no runtime waiting.
+pub(crate) async fn on_a_thread<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (reply, answer) = futures_channel::oneshot::channel();
+    // A caller that no longer waits needs no answer.
+    let spawned = thread::Builder::new().name(name.to_owned()).spawn(move || drop(reply.send(run())));
+    spawned.map_err(|error| Error::Backend { detail: format!("no thread for {name}: {error}") })?;
+    answer.await.map_err(|_| Error::Backend { detail: format!("{name} ended badly") })?
+}
+
 /// A fork says of itself what its parent said, where the caller said nothing.
 fn inherit(creation: &mut Creation, source: &Thread) {
     let (details, from) = (&mut creation.details, &source.details);
@@ -520,15 +542,7 @@ fn inherit(creation: &mut Creation, source: &Thread) {
 
 fn open_inner(options: StoreOptions) -> Result<Inner> {
     #[cfg(feature = "postgres")]
-    if let Some(address) = options.address.clone() {
-        let opening = Opening {
-            address,
-            read_only: options.read_only,
-            busy_bound: options.busy_bound,
-            label: options.label.clone(),
-            migrations: options.migrations,
-            now: options.host.now().0,
-        };
+    if let Some(opening) = options.opening() {
         let (driver, notices) = postgres::open(opening)?;
         return Inner::on(Db::new(Arc::new(driver)), options, Liveness::leases(), notices);
     }

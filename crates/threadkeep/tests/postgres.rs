@@ -7,6 +7,8 @@
 
 #[path = "postgres/differential.rs"]
 mod differential;
+#[path = "postgres/doctor.rs"]
+mod doctor;
 #[path = "postgres/faults.rs"]
 mod faults;
 #[path = "postgres/leases.rs"]
@@ -23,3 +25,5 @@ mod schema;
 mod server;
 #[path = "postgres/statements.rs"]
 mod statements;
+#[path = "postgres/tls.rs"]
+mod tls;

@@ -35,6 +35,8 @@ mod src {
     pub(crate) mod cursor;
     pub(crate) mod db;
     pub(crate) mod error;
+    pub(crate) mod examine;
+    pub(crate) mod finding;
     pub(crate) mod host;
     pub(crate) mod id;
     pub(crate) mod item;
@@ -57,8 +59,9 @@ mod src {
 }
 // The files of the library name each other from the root.
 use src::{
-    backup, branch, chain, claim, claims, content, copy, cursor, db, error, host, id, item, live, log, planted,
-    sources, stats, store, thread, thread_list, thread_store, threads, time, turn, turns, view, workspaces, writers,
+    backup, branch, chain, claim, claims, content, copy, cursor, db, error, examine, finding, host, id, item, live,
+    log, planted, sources, stats, store, thread, thread_list, thread_store, threads, time, turn, turns, view,
+    workspaces, writers,
 };
 // And these as the library shows them.
 use id::ThreadId;

@@ -6,6 +6,7 @@
 //! request that says that a second run finds out what the first one did.
 
 pub(crate) mod address;
+pub(crate) mod look;
 mod pool;
 mod refusal;
 mod schema;
@@ -62,17 +63,7 @@ pub(crate) struct Opening {
 
 /// Opens a store, making its schema or bringing it forward where that is needed; gives what there is to know of the server.
 pub(crate) fn open(opening: Opening) -> Result<(PostgresDriver, Vec<String>)> {
-    let tls = opening.address.may_encrypt().then(|| tls::connector(&opening.address.certificate)).transpose()?;
-    let mut place = Place {
-        address: opening.address,
-        tls,
-        read_only: opening.read_only,
-        busy_bound: opening.busy_bound,
-        label: opening.label,
-        migrations: opening.migrations,
-        now: opening.now,
-        commit_setting: None,
-    };
+    let mut place = Place::new(opening)?;
     let opened = schema::open(&mut place)?;
     let place = Arc::new(place);
     let reads = Pool::new(Arc::clone(&place), Purpose::Read);
@@ -82,6 +73,20 @@ pub(crate) fn open(opening: Opening) -> Result<(PostgresDriver, Vec<String>)> {
 }
 
 impl Place {
+    fn new(opening: Opening) -> Result<Self> {
+        let tls = opening.address.may_encrypt().then(|| tls::connector(&opening.address.certificate)).transpose()?;
+        Ok(Self {
+            address: opening.address,
+            tls,
+            read_only: opening.read_only,
+            busy_bound: opening.busy_bound,
+            label: opening.label,
+            migrations: opening.migrations,
+            now: opening.now,
+            commit_setting: None,
+        })
+    }
+
     /// Connects; waits only for a server that says that it will take the connection later.
     fn connect_at_once(&self) -> Result<Session> {
         let deadline = Instant::now() + self.busy_bound;

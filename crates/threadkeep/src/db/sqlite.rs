@@ -322,7 +322,7 @@ pub(crate) enum Header {
 }
 
 /// Looks at the file. Where another process may be creating it at this moment, a refusal counts under the lock only.
-fn inspect_settled(folder: &Path, database: &Path, bound: Duration) -> Result<Header> {
+pub(crate) fn inspect_settled(folder: &Path, database: &Path, bound: Duration) -> Result<Header> {
     match inspect(database) {
         Err(seen) if folder.join(OPEN_LOCK).exists() => match lock_opening(folder, bound) {
             Ok(_lock) => inspect(database),
@@ -511,7 +511,7 @@ pub(crate) fn lock_opening(folder: &Path, bound: Duration) -> Result<File> {
 
 /// Keeps the store from being replaced while it is opened. From its first read on the engine's lock does that; before, what
 /// was opened could be moved away, and the log of another database be taken for its own.
-fn keep_in_place(folder: &Path, bound: Duration) -> Result<Option<File>> {
+pub(crate) fn keep_in_place(folder: &Path, bound: Duration) -> Result<Option<File>> {
     let path = folder.join(OPEN_LOCK);
     // Only who may write the folder can replace what is in it, and makes the file first.
     let Ok(file) = open_to_look(&path) else { return Ok(None) };

@@ -21,7 +21,7 @@ const SCHEMA_EXISTS: Statement = Statement {
     name: "SCHEMA_EXISTS",
     sql: "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = CAST(CAST(?1 AS TEXT) AS name)",
 };
-const LEDGER: Statement =
+pub(super) const LEDGER: Statement =
     Statement { name: "LEDGER", sql: "SELECT number, checksum FROM schema_migrations ORDER BY number" };
 const RECORD: Statement = Statement {
     name: "RECORD",
@@ -33,7 +33,8 @@ const FACTS: Statement = Statement {
         current_setting('fsync'), current_setting('full_page_writes'),
         CAST(CASE WHEN pg_catalog.pg_is_in_recovery() THEN 1 ELSE 0 END AS BIGINT)",
 };
-const OLDEST: i64 = 150_000;
+/// The oldest server that this was tested with.
+pub(super) const OLDEST: i64 = 150_000;
 
 /// An opened and migrated store.
 #[derive(Debug)]
@@ -94,7 +95,7 @@ fn look_at_server(place: &mut Place, session: &mut Session) -> Result<Vec<String
 }
 
 /// Compares the schema's ledger with the known steps.
-fn state(place: &Place, session: &mut Session) -> Result<State> {
+pub(super) fn state(place: &Place, session: &mut Session) -> Result<State> {
     let schema = place.address.schema.as_str();
     let found = query_one(&mut session.alone(), TABLES, &[schema.into()], |row| Ok((row.int(0)?, row.int(1)?)))?;
     match found.unwrap_or_default() {

@@ -28,6 +28,14 @@ const READ_BOUND: Duration = Duration::from_secs(300);
 const CLOCK: Statement =
     Statement { name: "CLOCK", sql: "SELECT CAST(floor(extract(epoch FROM clock_timestamp()) * 1000) AS BIGINT)" };
 
+/// What the store's tables take on disk, with their indexes and what is kept beside them.
+const BYTES: Statement = Statement {
+    name: "BYTES",
+    sql: "SELECT CAST(coalesce(sum(pg_catalog.pg_total_relation_size(c.oid)), 0) AS BIGINT) FROM pg_catalog.pg_class c
+        JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = CAST(pg_catalog.current_schema() AS name) AND c.relkind IN ('r', 'm')",
+};
+
 /// What a session is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -419,6 +427,10 @@ impl Tx for SessionTx<'_> {
 
     fn clock(&mut self) -> Result<Option<i64>> {
         crate::db::query_one(self, CLOCK, &[], |row| row.int(0))
+    }
+
+    fn bytes_on_disk(&mut self) -> Result<Option<i64>> {
+        crate::db::query_one(self, BYTES, &[], |row| row.int(0))
     }
 }
 

@@ -1,0 +1,381 @@
+//! Looking at a store's folder and its database, whatever state they are in, and changing neither.
+
+use std::fs::{File, Metadata};
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use crate::concurrency::{mpsc, thread};
+use crate::db::drift::{self, Listing, TEXT};
+use crate::db::identity::OpenHere;
+use crate::db::migrations::{self, Migration, State};
+use crate::db::sqlite::{self, DATABASE, Header, Location, SqliteTx, engine_error};
+use crate::error::{Error, Result};
+use crate::finding::{Examination, NO_STORE};
+
+/// How long pages are checked unless all of it is asked for.
+const CHECK_BOUND: Duration = Duration::from_secs(5);
+/// A log that can be reset does not grow beyond a part of this.
+const LARGE_LOG: u64 = 64 << 20;
+/// With less than this free, the next large append may not fit.
+const LITTLE_ROOM: u64 = 256 << 20;
+/// How many broken places are named.
+const BROKEN_NAMED: u32 = 20;
+/// Folders in which copies are made begin with this; one that stands there has been left by a program that was killed.
+const LEFTOVER: &str = ".threadkeep-";
+
+const OPEN_TO_OTHERS: &str = "take the rights of others away: `chmod -R go-rwx` on the store's folder";
+const LEFT: &str = "remove it while no backup is being made or restored";
+
+/// A database that could be opened and has the schema that is known.
+#[derive(Debug)]
+pub(crate) struct Looked {
+    connection: Connection,
+    /// Dropped after the connection.
+    _here: OpenHere,
+    _kept: Option<File>,
+}
+
+impl Looked {
+    pub(crate) fn tx(&mut self) -> SqliteTx<'_> {
+        SqliteTx { connection: &self.connection }
+    }
+}
+
+/// Looks at everything that can be reached; gives the database when statements can be asked of it.
+pub(crate) fn look(found: &mut Examination, location: &Location, folder: &Path, full: bool) -> Option<Looked> {
+    look_at_folder(found, folder)?;
+    let database = folder.join(DATABASE);
+    let place = database.display().to_string();
+    match sqlite::inspect_settled(folder, &database, location.busy_bound) {
+        Ok(Header::Ours) => {}
+        Ok(Header::Empty) => {
+            let what = format!("no store is in {}", folder.display());
+            found.error("no-store", place, (what, NO_STORE));
+            return None;
+        }
+        Err(error) => {
+            found.refused(&place, &error);
+            return None;
+        }
+    }
+    let opened = open(location, folder, &database).map_err(|error| found.refused(&place, &error)).ok()?;
+    let looked = look_at_database(found, &opened.connection, location, folder, full);
+    match looked {
+        Ok(State::Current) => Some(opened),
+        Ok(_) => None,
+        Err(error) => {
+            found.refused(&place, &sqlite::name_place(error, &database));
+            None
+        }
+    }
+}
+
+fn open(location: &Location, folder: &Path, database: &Path) -> Result<Looked> {
+    let kept = sqlite::keep_in_place(folder, location.busy_bound)?;
+    let here = OpenHere::register(database)?;
+    let connection = sqlite::connect_again(location, true)?;
+    Ok(Looked { connection, _here: here, _kept: kept })
+}
+
+fn look_at_folder(found: &mut Examination, folder: &Path) -> Option<()> {
+    let place = folder.display().to_string();
+    let meta = match std::fs::metadata(folder) {
+        Ok(meta) if meta.is_dir() => meta,
+        Ok(_) => {
+            found.error("no-store", place, ("it is no folder".to_owned(), NO_STORE));
+            return None;
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            found.error("no-store", place, ("there is no such folder".to_owned(), NO_STORE));
+            return None;
+        }
+        Err(error) => {
+            found.refused(&place, &Error::io("look at", folder, &error));
+            return None;
+        }
+    };
+    look_at_rights(found, folder, &meta);
+    look_at_owner(found, folder, &meta);
+    look_at_entries(found, folder, 0);
+    let shared = sqlite::shared_file_system(folder);
+    found.fact("file_system", shared.unwrap_or("local"));
+    if let Some(name) = shared {
+        let what =
+            format!("the store is on {name}: a rollback journal is used, every commit is synced, and writing is slow");
+        found.warn(
+            "network-disk",
+            &place,
+            (what, "keep the store on a disk of this machine, or on a PostgreSQL server"),
+        );
+    }
+    look_at_room(found, folder);
+    Some(())
+}
+
+fn look_at_rights(found: &mut Examination, path: &Path, meta: &Metadata) {
+    let mode = meta.permissions().mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        let what = format!("its mode is {mode:04o}, so others on this machine can reach it");
+        found.warn("open-to-others", path.display().to_string(), (what, OPEN_TO_OTHERS));
+    }
+}
+
+fn look_at_owner(found: &mut Examination, path: &Path, meta: &Metadata) {
+    let own = rustix::process::geteuid().as_raw();
+    if meta.uid() != own {
+        let what = format!("it belongs to user {}, and this program runs as user {own}", meta.uid());
+        let way_out = "use the store from the account that it belongs to; files of two accounts shut each other out";
+        found.warn("other-owner", path.display().to_string(), (what, way_out));
+    }
+}
+
+/// Looks at what stands in a folder of the store, and in the folders in it, which go no deeper than two.
+fn look_at_entries(found: &mut Examination, folder: &Path, depth: u32) {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => return found.refused(&folder.display().to_string(), &Error::io("list", folder, &error)),
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let Ok(meta) = path.symlink_metadata() else { continue };
+        let place = path.display().to_string();
+        let name = entry.file_name();
+        if name.to_string_lossy().starts_with(LEFTOVER) {
+            let what = "a backup or a restore was cut short and left this, or one is being made now".to_owned();
+            found.note("leftover", &place, (what, LEFT));
+            continue;
+        }
+        if meta.is_symlink() {
+            let what = "it is a link; a store follows no links in its own folder".to_owned();
+            found.warn("link", &place, (what, "put the file or folder itself in its place"));
+            continue;
+        }
+        look_at_rights(found, &path, &meta);
+        if name.to_string_lossy().starts_with(DATABASE) && depth == 0 {
+            look_at_owner(found, &path, &meta);
+        }
+        if meta.is_dir() && depth < 2 {
+            look_at_entries(found, &path, depth + 1);
+        }
+    }
+}
+
+fn look_at_room(found: &mut Examination, folder: &Path) {
+    let Ok(stat) = rustix::fs::statvfs(folder) else { return };
+    let room = stat.f_bavail.saturating_mul(stat.f_frsize);
+    found.fact("free_bytes", room);
+    let place = folder.display().to_string();
+    if stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
+        let what = "its file system is mounted read-only: nothing can be written".to_owned();
+        found.warn("read-only-disk", &place, (what, "mount it for writing, or copy the store elsewhere"));
+    }
+    if room < LITTLE_ROOM {
+        let what = format!("{room} bytes are free on its file system");
+        found.warn("little-room", &place, (what, "free some space before appends are refused"));
+    }
+}
+
+/// Looks into the database; what it can't get past is its error.
+fn look_at_database(
+    found: &mut Examination,
+    connection: &Connection,
+    location: &Location,
+    folder: &Path,
+    full: bool,
+) -> Result<State> {
+    let place = folder.join(DATABASE).display().to_string();
+    let size =
+        |suffix: &str| std::fs::metadata(sqlite::beside(&folder.join(DATABASE), suffix)).map_or(0, |meta| meta.len());
+    found.fact("file_bytes", size(""));
+    found.fact("log_bytes", size("-wal"));
+    found.fact("sqlite_version", rusqlite::version());
+    found.fact("application_id", number(connection, "PRAGMA application_id")?);
+    let header = number(connection, "PRAGMA user_version")?;
+    found.fact("user_version", header);
+    let journal: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0)).map_err(engine_error)?;
+    look_at_journal(found, folder, &journal, size("-wal"));
+    found.fact("journal", journal);
+    let state = look_at_schema(found, connection, location.migrations, &place, header)?;
+    check_pages(found, connection, &place, full)?;
+    if full {
+        check_references(found, connection)?;
+    }
+    Ok(state)
+}
+
+fn look_at_journal(found: &mut Examination, folder: &Path, journal: &str, log: u64) {
+    let place = folder.join(DATABASE).display().to_string();
+    match (journal.eq_ignore_ascii_case("wal"), sqlite::shared_file_system(folder)) {
+        (true, Some(name)) => {
+            let what = format!("it has a write-ahead log on {name}, where that can corrupt it");
+            found.error(
+                "log-on-network",
+                &place,
+                (what, "close every program that uses the store, then open it once for writing"),
+            );
+        }
+        (false, None) => {
+            let what = format!(
+                "its journal is `{journal}`, and not a write-ahead log: readers and writers wait for each other"
+            );
+            found.note(
+                "rollback-journal",
+                &place,
+                (what, "open it once for writing; where that does not help, its file system can't do more"),
+            );
+        }
+        _ => {}
+    }
+    if log > LARGE_LOG {
+        let what = format!(
+            "its log has grown to {log} bytes: something has been reading for long, or was stopped while it read"
+        );
+        found.warn(
+            "large-log",
+            &place,
+            (what, "end the program that has the store open for long; the next commit resets the log"),
+        );
+    }
+}
+
+fn look_at_schema(
+    found: &mut Examination,
+    connection: &Connection,
+    known: &'static [Migration],
+    place: &str,
+    header: i64,
+) -> Result<State> {
+    let state = migrations::state(connection, known)?;
+    let applied = match state {
+        State::Empty => 0,
+        State::Current | State::Behind => number(connection, "SELECT max(number) FROM schema_migrations")?,
+    };
+    found.fact("schema", applied);
+    found.fact("schema_known", known.last().map_or(0, |migration| migration.number));
+    match state {
+        State::Empty => {
+            let what = "no step of the schema is noted as done, though the file is marked as a store".to_owned();
+            found.error("half-migrated", place, (what, "restore a backup of it"));
+            return Ok(state);
+        }
+        State::Behind => {
+            let what = format!("its schema is number {applied}, an older one");
+            found.warn(
+                "schema-older",
+                place,
+                (what, "open it once for writing, which backs it up and brings it forward"),
+            );
+        }
+        State::Current => {}
+    }
+    if header != applied {
+        let what = format!("its header says schema {header}, and its ledger says {applied}");
+        found.warn("header", place, (what, "see whether another program has written to it; restore a backup if so"));
+    }
+    let steps: Vec<Migration> = known.iter().filter(|migration| migration.number <= applied).copied().collect();
+    let mut fresh = Connection::open_in_memory().map_err(engine_error)?;
+    migrations::apply(&mut fresh, &steps, 0)?;
+    drift::compare(found, &listing(&fresh)?, &listing(connection)?);
+    Ok(state)
+}
+
+/// What the schema of a database is made of.
+fn listing(connection: &Connection) -> Result<Listing> {
+    let mut listing = Listing::new();
+    let parts = "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'";
+    for [kind, name, table, sql] in strings::<4>(connection, parts)? {
+        // White space says nothing.
+        let sql = sql.split_whitespace().collect::<Vec<_>>().join(" ");
+        match kind.as_str() {
+            "table" => {
+                listing.insert((TEXT.to_owned(), name.clone()), sql);
+                listing.insert(("table".to_owned(), name), "a table".to_owned());
+            }
+            _ => {
+                listing.insert((kind, format!("{table}.{name}")), sql);
+            }
+        }
+    }
+    let columns = "SELECT t.name, c.name, c.type || CASE WHEN c.\"notnull\" THEN ' NOT NULL' ELSE '' END
+          || CASE WHEN c.pk > 0 THEN ' KEY ' || c.pk ELSE '' END || coalesce(' DEFAULT ' || c.dflt_value, '')
+        FROM sqlite_master t JOIN pragma_table_xinfo(t.name) c WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'";
+    for [table, column, definition] in strings::<3>(connection, columns)? {
+        listing.insert(("column".to_owned(), format!("{table}.{column}")), definition);
+    }
+    let keys = "SELECT t.name, k.\"from\", 'REFERENCES ' || k.\"table\" || ' (' || coalesce(k.\"to\", '') || ') ON DELETE ' || k.on_delete
+        FROM sqlite_master t JOIN pragma_foreign_key_list(t.name) k WHERE t.type = 'table'";
+    for [table, column, definition] in strings::<3>(connection, keys)? {
+        listing.insert(("foreign key".to_owned(), format!("{table}.{column}")), definition);
+    }
+    Ok(listing)
+}
+
+/// Has the engine check its pages, for a bounded time unless all is asked for.
+fn check_pages(found: &mut Examination, connection: &Connection, place: &str, full: bool) -> Result<()> {
+    let word = if full { "integrity_check" } else { "quick_check" };
+    let (stop, stopped) = mpsc::channel::<()>();
+    let engine = connection.get_interrupt_handle();
+    let watch = move || {
+        if let Err(mpsc::RecvTimeoutError::Timeout) = stopped.recv_timeout(CHECK_BOUND) {
+            engine.interrupt();
+        }
+    };
+    let watch = match full {
+        true => None,
+        false => thread::Builder::new().name("threadkeep-bound".to_owned()).spawn(watch).ok(),
+    };
+    let checked = strings::<1>(connection, &format!("PRAGMA {word}({BROKEN_NAMED})"));
+    drop(stop);
+    watch.map(thread::JoinHandle::join);
+    match checked {
+        Ok(lines) => {
+            for [line] in lines.into_iter().filter(|[line]| line != "ok") {
+                let way_out = "`threadkeep verify` names the threads that it touches; restore a backup with `threadkeep restore-backup`";
+                found.error("damaged", place, (line, way_out));
+            }
+            found.fact("pages_checked", word);
+            Ok(())
+        }
+        Err(Error::Backend { .. }) if !full => {
+            let what = format!("its pages were checked for {} s and not to the end", CHECK_BOUND.as_secs());
+            found.note("not-checked", place, (what, "`threadkeep doctor --full` checks all of it"));
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn check_references(found: &mut Examination, connection: &Connection) -> Result<()> {
+    let broken = "SELECT \"table\", parent, CAST(count(*) AS TEXT) FROM pragma_foreign_key_check GROUP BY 1, 2";
+    for [table, parent, count] in strings::<3>(connection, broken)? {
+        let what = format!("{count} rows refer to rows of {parent} that are not there");
+        found.error(
+            "damaged",
+            format!("table {table}"),
+            (what, "`threadkeep verify` names the threads that it touches"),
+        );
+    }
+    Ok(())
+}
+
+fn number(connection: &Connection, sql: &str) -> Result<i64> {
+    connection.query_row(sql, [], |row| row.get(0)).map_err(engine_error)
+}
+
+/// Reads rows of texts.
+fn strings<const COLUMNS: usize>(connection: &Connection, sql: &str) -> Result<Vec<[String; COLUMNS]>> {
+    let mut statement = connection.prepare(sql).map_err(engine_error)?;
+    let read = |row: &rusqlite::Row<'_>| {
+        let mut texts = std::array::from_fn(|_| String::new());
+        for (column, text) in texts.iter_mut().enumerate() {
+            *text = row.get(column)?;
+        }
+        Ok(texts)
+    };
+    let rows = statement.query_map([], read).map_err(engine_error)?;
+    rows.collect::<rusqlite::Result<_>>().map_err(engine_error)
+}

@@ -1,0 +1,83 @@
+//! Examining a store: what is wrong with it or with where it is, also when it can't be opened.
+
+use crate::claims::{self, Liveness};
+use crate::db::Tx;
+use crate::db::look;
+use crate::db::migrations;
+#[cfg(feature = "postgres")]
+use crate::db::postgres;
+use crate::db::sqlite::{self, Location};
+use crate::error::{Error, Result};
+use crate::finding::Examination;
+use crate::host::Host;
+use crate::store::{Store, StoreOptions, on_a_thread};
+use crate::threads::Scope;
+
+impl Store {
+    /// Looks at a store and at where it is, and says what is wrong. It writes nothing, and works also where the store can't be
+    /// opened: what is in the way is a finding then.
+    ///
+    /// In a folder: rights, the file system, the header, the schema against that which the migrations make, the log, the pages (for
+    /// five seconds, or all of them when it is to be `full`) and claims. On a server: the way to it, its settings, the role's
+    /// rights, the schema, limits, its own upkeep, and claims. Content is not looked at: that is what verifying does.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] in memory.
+    pub async fn examine(options: StoreOptions, full: bool) -> Result<Examination> {
+        on_a_thread("threadkeep-examine", move || examine(&options, full)).await
+    }
+}
+
+fn examine(options: &StoreOptions, full: bool) -> Result<Examination> {
+    let mut found = Examination::of(options.place());
+    #[cfg(feature = "postgres")]
+    if let Some(opening) = options.opening() {
+        found.fact("engine", "postgresql");
+        if let Some(mut looked) = postgres::look::look(&mut found, opening, &*options.host) {
+            let place = found.place.clone();
+            look_at_claims(&mut found, &place, &mut looked.tx(), &Liveness::leases(), &*options.host);
+            looked.finish(&mut found);
+        }
+        return Ok(found.sorted());
+    }
+    let Some(folder) = options.folder.as_deref() else {
+        return Err(Error::Unsupported { operation: "examine" });
+    };
+    found.fact("engine", "sqlite");
+    let location = Location {
+        folder: options.folder.clone(),
+        read_only: true,
+        busy_bound: options.busy_bound,
+        migrations: migrations::SQLITE,
+        now: options.host.now().0,
+    };
+    if let Some(mut looked) = look::look(&mut found, &location, folder, full) {
+        let liveness = Liveness::locks(Some(folder), sqlite::shared_file_system(folder).is_some());
+        let place = found.place.clone();
+        look_at_claims(&mut found, &place, &mut looked.tx(), &liveness, &*options.host);
+    }
+    Ok(found.sorted())
+}
+
+fn look_at_claims(found: &mut Examination, place: &str, tx: &mut dyn Tx, liveness: &Liveness, host: &dyn Host) {
+    let listed = claims::list(tx, Scope::All).and_then(|claims| Ok((claims, claims::judged_at(tx, true)?)));
+    let (claims, at) = match listed {
+        Ok(listed) => listed,
+        Err(error) => return found.refused(place, &error),
+    };
+    let now = at.unwrap_or_else(|| host.now());
+    let (mut live, mut dead) = (0, 0);
+    for claim in claims {
+        if liveness.looks_alive(&claim.holder, now) {
+            live += 1;
+            continue;
+        }
+        dead += 1;
+        let what =
+            format!("it was being written by {}, which is dead: last seen {}", claim.holder, claim.holder.heartbeat_at);
+        let way_out = "nothing has to be done: whoever resumes the thread next replaces it";
+        found.note("dead-claim", format!("thread {}", claim.thread), (what, way_out));
+    }
+    found.fact("claims_live", live);
+    found.fact("claims_dead", dead);
+}

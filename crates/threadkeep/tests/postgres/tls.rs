@@ -1,0 +1,1 @@
+//! Encrypted connections, to a server that has certificates.
