@@ -165,6 +165,11 @@ fn hint(error: &Error) -> Option<String> {
         Error::Unsupported { operation: "backup" | "restore_backup" } => {
             "a store on a server is backed up by the server's own tools: `pg_dump --schema=NAME`"
         }
+        Error::Io {
+            operation: "connect to",
+            kind: io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied,
+            ..
+        } => "`threadkeep doctor` says more of the way to the server",
         Error::Io { operation: "connect to", .. } => "see that the server runs and takes connections from here",
         Error::Io { operation: "commit to", .. } => "look at what is stored before you ask for it again",
         Error::SchemaTooNew { .. } => "the store was not touched",

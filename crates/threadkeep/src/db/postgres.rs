@@ -74,7 +74,9 @@ pub(crate) fn open(opening: Opening) -> Result<(PostgresDriver, Vec<String>)> {
 
 impl Place {
     fn new(opening: Opening) -> Result<Self> {
-        let tls = opening.address.may_encrypt().then(|| tls::connector(&opening.address.certificate)).transpose()?;
+        let address = &opening.address;
+        let tls = || tls::connector(&address.certificate, address.identity.as_ref());
+        let tls = address.may_encrypt().then(tls).transpose()?;
         Ok(Self {
             address: opening.address,
             tls,

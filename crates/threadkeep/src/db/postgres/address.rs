@@ -41,6 +41,8 @@ pub(crate) struct Address {
     /// The schema's name, which needs no escaping inside double quotes.
     pub(crate) schema: String,
     pub(crate) certificate: Certificate,
+    /// The files of this client's own certificate and of its key.
+    pub(crate) identity: Option<(PathBuf, PathBuf)>,
     shown: String,
 }
 
@@ -85,6 +87,8 @@ impl Address {
                 "schema" => ours.schema = Some(decode(value)?),
                 "sslmode" => ours.mode = Some(decode(value)?),
                 "sslrootcert" => ours.root = Some(decode(value)?),
+                "sslcert" => ours.certificate = Some(decode(value)?),
+                "sslkey" => ours.key = Some(decode(value)?),
                 name if CLIENT_PARAMETERS.contains(&name) => theirs.push(parameter),
                 name => return Err(unknown(name, base)),
             }
@@ -92,6 +96,11 @@ impl Address {
         let schema = ours.schema.unwrap_or_else(|| DEFAULT_SCHEMA.to_owned());
         check_schema(&schema)?;
         let (mode, certificate) = encryption(ours.mode.as_deref(), ours.root.as_deref())?;
+        let identity = match (ours.certificate, ours.key) {
+            (None, None) => None,
+            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
+            _ => return Err(invalid("sslcert and sslkey are given together")),
+        };
         let mut config: Config = format!("{base}?{}", theirs.join("&")).parse().map_err(|_| malformed())?;
         if config.get_user().is_none() {
             return Err(invalid("it names no user: postgres://USER@HOST/DATABASE"));
@@ -108,7 +117,7 @@ impl Address {
             config.tcp_user_timeout(idle + interval * retries);
         }
         let shown = show(&config, &schema);
-        Ok(Self { config, schema, certificate, shown })
+        Ok(Self { config, schema, certificate, identity, shown })
     }
 
     /// Whether a connection may have to be encrypted.
@@ -139,6 +148,8 @@ struct Ours {
     schema: Option<String>,
     mode: Option<String>,
     root: Option<String>,
+    certificate: Option<String>,
+    key: Option<String>,
 }
 
 /// The words of `sslmode` as every client of PostgreSQL means them, or more strictly: the name is always compared when the
@@ -255,6 +266,7 @@ mod tests {
             "postgres://ann@host/db?sslmode=sometimes",
             "postgres://ann@host:port/db",
             "postgres://ann@host/db?secret",
+            "postgres://ann@host/db?sslcert=a",
         ] {
             let refused = Address::parse(text).unwrap_err();
             assert!(matches!(refused, Error::Invalid { field: "store address", .. }), "{text}: {refused:?}");

@@ -71,8 +71,8 @@ pub(crate) fn look(found: &mut Examination, opening: Opening, host: &dyn Host) -
     let began = Instant::now();
     let mut session = match Session::connect(&place, Purpose::Read) {
         Ok(session) => session,
-        Err((error, _)) => {
-            refused_to_connect(found, &shown, &error);
+        Err((error, may_pass)) => {
+            refused_to_connect(found, &shown, &error, may_pass);
             return None;
         }
     };
@@ -88,7 +88,7 @@ pub(crate) fn look(found: &mut Examination, opening: Opening, host: &dyn Host) -
     can_be_asked.then_some(Looked { session, place: shown, backend })
 }
 
-fn refused_to_connect(found: &mut Examination, place: &str, error: &Error) {
+fn refused_to_connect(found: &mut Examination, place: &str, error: &Error, may_pass: bool) {
     let (code, way_out) = match error {
         Error::Busy { .. } => (
             "no-connection-left",
@@ -101,6 +101,10 @@ fn refused_to_connect(found: &mut Examination, place: &str, error: &Error) {
         Error::Io { kind: ErrorKind::InvalidData, .. } => {
             ("certificate", "the message says what is wrong with the certificate")
         }
+        Error::Io { kind: ErrorKind::NotConnected, .. } if !may_pass => (
+            "no-agreement",
+            "the message says what client and server can't agree on: encryption (sslmode), a password that is missing, or the way to log in",
+        ),
         Error::Io { .. } => {
             ("unreachable", "see that the server runs, listens at that address and can be reached from here")
         }

@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 
+use rustls::CertificateError;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use crate::error::Error;
@@ -58,6 +59,10 @@ pub(crate) fn is_certain(error: &tokio_postgres::Error) -> bool {
 
 /// An error while a connection was made, and whether it may pass by itself.
 pub(crate) fn judge_connecting(error: &tokio_postgres::Error, place: &str) -> (Error, bool) {
+    if let Some((detail, may_pass)) = distrust(error) {
+        let kind = ErrorKind::InvalidData;
+        return (Error::Io { operation: "connect to", path: place.to_owned(), kind, detail }, may_pass);
+    }
     let Some(said) = error.as_db_error() else {
         let kind = io_kind(error);
         let may_pass = kind.is_some() || error.is_closed();
@@ -74,6 +79,37 @@ pub(crate) fn judge_connecting(error: &tokio_postgres::Error, place: &str) -> (E
         SqlState::INVALID_CATALOG_NAME => (Error::NotFound { what: "database", id: place.to_owned() }, false),
         _ => (refused(ErrorKind::PermissionDenied), false),
     }
+}
+
+/// What is wrong with a certificate, or with the encryption itself, and what to do; and whether it may pass by itself.
+fn distrust(error: &tokio_postgres::Error) -> Option<(String, bool)> {
+    let cause = std::error::Error::source(error)?.downcast_ref::<std::io::Error>()?;
+    let cause = cause.get_ref()?.downcast_ref::<rustls::Error>()?;
+    let words = match cause {
+        rustls::Error::InvalidCertificate(problem) => match problem {
+            CertificateError::UnknownIssuer => {
+                "the server's certificate is signed by no authority that is known here; name a file of its authority with sslrootcert"
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "the server's certificate has expired; the server needs a new one"
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "the server's certificate is not valid yet; compare the clocks of both machines"
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "the server's certificate is for another host; put the name that it was made for into the address"
+            }
+            _ => "the server's certificate can't be trusted",
+        },
+        rustls::Error::AlertReceived(_) => {
+            return Some((
+                format!("the server ended the encryption ({cause}); it may want a certificate: sslcert and sslkey"),
+                false,
+            ));
+        }
+        _ => return Some((format!("the encryption failed: {cause}"), true)),
+    };
+    Some((format!("{words} ({cause})"), false))
 }
 
 fn translate(said: &DbError, place: &str) -> Error {
