@@ -18,3 +18,6 @@ ALTER DEFAULT PRIVILEGES FOR ROLE threadkeep_owner IN SCHEMA threadkeep
   GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO threadkeep_writer;
 ALTER DEFAULT PRIVILEGES FOR ROLE threadkeep_owner IN SCHEMA threadkeep
   GRANT SELECT ON TABLES TO threadkeep_reader;
+
+-- The writer needs no right to write the list of migrations. It can be taken away once the owner has made it:
+--   REVOKE INSERT, UPDATE, DELETE ON threadkeep.schema_migrations FROM threadkeep_writer;

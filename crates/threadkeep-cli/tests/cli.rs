@@ -16,6 +16,8 @@ mod claims;
 mod copy;
 #[path = "cli/display.rs"]
 mod display;
+#[path = "cli/doctor.rs"]
+mod doctor;
 #[path = "cli/export.rs"]
 mod export;
 #[path = "cli/files.rs"]
@@ -28,6 +30,9 @@ mod lifecycle;
 mod naming;
 #[path = "cli/paging.rs"]
 mod paging;
+#[cfg(test)]
+#[path = "../../threadkeep/tests/postgres/payloads.rs"]
+mod payloads;
 #[path = "cli/place.rs"]
 mod place;
 #[cfg(test)]
@@ -41,3 +46,5 @@ mod server;
 mod shapes;
 #[path = "cli/tail.rs"]
 mod tail;
+#[path = "cli/verbatim.rs"]
+mod verbatim;

@@ -17,6 +17,10 @@ mod leases;
 mod migrated;
 #[path = "postgres/opening.rs"]
 mod opening;
+#[path = "postgres/payloads.rs"]
+mod payloads;
+#[path = "postgres/roles.rs"]
+mod roles;
 #[path = "postgres/rules.rs"]
 mod rules;
 #[path = "postgres/schema.rs"]

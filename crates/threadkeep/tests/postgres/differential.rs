@@ -1,8 +1,9 @@
 //! The same calls on both engines: every byte that comes back is the same.
 //!
 //! Both stores get a clock and a randomness of their own that give the same, so that ids, salts and hashes are the same too.
-//! `THREADKEEP_DIFFERENTIAL` says how many operations are tried, `THREADKEEP_SEED` which.
+//! `THREADKEEP_DIFFERENTIAL` says how many operations and how many payloads are tried, `THREADKEEP_SEED` which.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -10,38 +11,20 @@ use std::sync::{Arc, Mutex};
 
 use threadkeep::blocking::{LiveThread, Store, Workspace};
 use threadkeep::{
-    Address, AppendOptions, Durability, Error, Expect, Host, ItemId, ItemQuery, Kind, ListQuery, NewItem, NewThread,
-    ProjectFacts, Role, Shelves, SortKey, Status, StoreOptions, Thread, ThreadId, ThreadPatch, Timestamp, TurnEnd,
-    TurnQuery, Uuid,
+    Address, AppendOptions, Change, Durability, Error, Expect, Hash, Host, ItemId, ItemQuery, Kind, ListQuery, NewItem,
+    NewThread, ProjectFacts, Role, Shelves, SortKey, Status, StoreOptions, Thread, ThreadId, ThreadPatch, Timestamp,
+    TurnEnd, TurnQuery, Uuid,
 };
 
+use crate::payloads::{Numbers, amount, json, payload};
 use crate::server::server;
 
-const OPERATIONS: usize = 300;
-
-/// Numbers that look random and are the same every time.
-#[derive(Debug, Clone)]
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound.max(1) as u64).unwrap()
-    }
-
-    fn bytes(&mut self, length: usize) -> Vec<u8> {
-        let mut bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).collect();
-        bytes.truncate(length);
-        bytes
-    }
-}
+/// How many operations CI has time for, and how many payloads.
+const OPERATIONS: usize = 400;
+const PAYLOADS: usize = 800;
+/// After how many operations the threads that they touched are compared, and after how many of those all threads.
+const COMPARED: usize = 100;
+const ALL_COMPARED: usize = 2_000;
 
 /// A machine on which everything is told beforehand.
 #[derive(Debug)]
@@ -82,6 +65,8 @@ struct Side {
     live: Vec<Option<LiveThread>>,
     addresses: Vec<Address>,
     ids: Vec<ItemId>,
+    /// What was changed since it was last compared.
+    touched: BTreeSet<usize>,
 }
 
 impl Side {
@@ -89,7 +74,16 @@ impl Side {
         let host = Arc::new(Told { now: AtomicI64::new(1_700_000_000_000), random: Mutex::new(Numbers(seed)) });
         let store = Store::open(options.host(Arc::clone(&host) as Arc<dyn Host>)).unwrap();
         let home = store.workspace("/project".as_ref()).unwrap();
-        Self { host, store, home, threads: vec![], live: vec![], addresses: vec![], ids: vec![] }
+        Self {
+            host,
+            store,
+            home,
+            threads: vec![],
+            live: vec![],
+            addresses: vec![],
+            ids: vec![],
+            touched: BTreeSet::new(),
+        }
     }
 
     /// Does one operation and says what came of it.
@@ -101,6 +95,7 @@ impl Side {
         }
         let index = numbers.below(self.threads.len());
         let id = self.threads[index].clone();
+        self.touched.insert(index);
         match choice {
             6..50 => self.append(index, numbers),
             50..54 => self.under_claim(index, |live| said(live.begin_turn(item(&mut numbers.clone())))),
@@ -112,8 +107,9 @@ impl Side {
             61..62 => self.under_claim(index, |live| said(live.clear())),
             62..66 => self.fork(&id, numbers),
             66..72 => {
-                let title = text(numbers);
-                Self::thread(self.store.update(&id, ThreadPatch::title(title)))
+                let mut patch = ThreadPatch::title(text(numbers));
+                patch.extra = extra(numbers).into_iter().map(|(key, value)| (key, Change::Set(value))).collect();
+                Self::thread(self.store.update(&id, patch))
             }
             72..74 => Self::thread(self.store.archive(&id)),
             74..76 => Self::thread(self.store.unarchive(&id)),
@@ -145,6 +141,7 @@ impl Side {
         new.details.agent = (numbers.below(2) == 0).then(|| "agent".to_owned());
         match self.home.create_now(new) {
             Ok(live) => {
+                self.touched.insert(self.threads.len());
                 self.threads.push(live.id().clone());
                 let said = live.id().to_string();
                 self.live.push(Some(live));
@@ -180,6 +177,7 @@ impl Side {
         let at = if numbers.below(2) == 0 { self.address(numbers) } else { None };
         let outcome = self.store.fork(id, at, NewThread::default());
         if let Ok(fork) = &outcome {
+            self.touched.insert(self.threads.len());
             self.threads.push(fork.id.clone());
             self.live.push(None);
         }
@@ -238,20 +236,23 @@ impl Side {
         }))
     }
 
-    /// Everything that can be read.
-    fn everything(&self) -> String {
+    /// Everything that can be read of the threads that were touched, or of all.
+    fn everything(&mut self, all: bool) -> String {
+        let touched = std::mem::take(&mut self.touched);
+        let threads = self.threads.iter().enumerate().filter(|(index, _)| all || touched.contains(index));
+        let threads: Vec<ThreadId> = threads.map(|(_, id)| id.clone()).collect();
         let mut all = said(self.store.workspaces()) + &show(self.store.id());
         let mut stats = self.store.stats().unwrap();
         stats.file_bytes = 0;
         all += &show(stats);
-        for id in &self.threads {
+        for id in &threads {
             all += &Self::thread(self.store.get(id));
             all += &said(self.store.tree(id));
             all += &said(self.store.turns(id, TurnQuery::default()));
             for newest_first in [false, true] {
                 let mut query = ItemQuery { newest_first, limit: 7, ..ItemQuery::default() };
                 while let Ok(page) = self.store.items(id, query.clone()) {
-                    page.entries.iter().for_each(|item| all += &show(item));
+                    page.entries.into_iter().for_each(|item| all += &show_item(item));
                     query.cursor = page.next_cursor;
                     if query.cursor.is_none() {
                         break;
@@ -266,6 +267,12 @@ impl Side {
 
 fn show(value: impl std::fmt::Debug) -> String {
     format!("{value:?}\n")
+}
+
+/// An item, with the hash of its content in the place of its bytes.
+fn show_item(mut item: threadkeep::Item) -> String {
+    let content = std::mem::take(&mut item.content);
+    show((item, content.len(), Hash::of(&content)))
 }
 
 fn said<T: std::fmt::Debug>(outcome: Result<T, Error>) -> String {
@@ -290,6 +297,17 @@ fn text(numbers: &mut Numbers) -> String {
     (0..=numbers.below(3)).map(|_| words[numbers.below(words.len())]).collect::<Vec<_>>().join(" ")
 }
 
+/// Metadata of any shape, now and then a lot of it.
+fn extra(numbers: &mut Numbers) -> BTreeMap<String, serde_json::Value> {
+    let count = if numbers.below(20) == 0 { 2_000 } else { numbers.below(3) };
+    (0..count)
+        .map(|index| {
+            let value = serde_json::from_str(&json(numbers, 3)).unwrap_or_else(|_| text(numbers).into());
+            (format!("{index} {}", text(numbers)), value)
+        })
+        .collect()
+}
+
 fn item(numbers: &mut Numbers) -> NewItem {
     let content = payload(numbers);
     let kind = [Kind::Message, Kind::Event, Kind::ToolCall, Kind::Compaction, Kind::from_word("new kind")]
@@ -305,45 +323,10 @@ fn item(numbers: &mut Numbers) -> NewItem {
     item
 }
 
-/// What engines are known to change or to refuse.
-fn payload(numbers: &mut Numbers) -> Vec<u8> {
-    let odd: [&[u8]; 14] = [
-        b"",
-        b"\0",
-        b"a\0b",
-        br#"{"x":"\u0000"}"#,
-        br#"{"x":"\ud83d"}"#,
-        b"\xff\xfe\xc3\x28",
-        b"\xed\xa0\x80",
-        b"1e400 -0 9223372036854775808 0.1 NaN",
-        br#"{"b":1,"a":1,"a":2, "c" : 1.0}"#,
-        b"\\x00 \\000 \\\\",
-        b"line\r\nline\rline\n",
-        "e\u{301} \u{e9}".as_bytes(),
-        b"\xef\xbb\xbf{}",
-        b"'\"`$1?1;--/*",
-    ];
-    match numbers.below(20) {
-        0 => {
-            let length = 900_000 + numbers.below(200_000);
-            numbers.bytes(length)
-        }
-        1 => vec![b'x'; 1_000_000],
-        2..6 => {
-            let length = numbers.below(5_000);
-            numbers.bytes(length)
-        }
-        6 => odd.concat().repeat(1 + numbers.below(400)),
-        _ => odd[numbers.below(odd.len())].to_vec(),
-    }
-}
-
 #[test]
 fn both_engines_give_the_same_bytes() {
     let Some(server) = server() else { return };
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let operations = number("THREADKEEP_DIFFERENTIAL").map_or(OPERATIONS, |number| usize::try_from(number).unwrap());
-    let seed = number("THREADKEEP_SEED").unwrap_or(1);
+    let (operations, seed) = amount(OPERATIONS);
     let mut here = Side::new(StoreOptions::memory(), seed);
     let mut there = Side::new(StoreOptions::postgres(&server.address()).unwrap(), seed);
     let mut numbers = Numbers(seed ^ 0x5eed);
@@ -359,8 +342,10 @@ fn both_engines_give_the_same_bytes() {
         );
         refused += usize::from(left.contains("refused: "));
         stored = here.ids.len();
-        if operation % 100 == 99 || operation + 1 == operations {
-            let (left, right) = (here.everything(), there.everything());
+        let is_last = operation + 1 == operations;
+        if operation % COMPARED == COMPARED - 1 || is_last {
+            let all = operation % ALL_COMPARED == ALL_COMPARED - 1 || is_last;
+            let (left, right) = (here.everything(all), there.everything(all));
             let differs = left.lines().zip(right.lines()).find(|(left, right)| left != right);
             assert!(
                 left == right,
@@ -370,6 +355,47 @@ fn both_engines_give_the_same_bytes() {
         }
     }
     assert!(stored > operations / 3 && refused > 0, "{stored} items stored, {refused} operations refused");
+    eprintln!(
+        "seed {seed}: {operations} operations, {stored} items, {} threads, {refused} refused",
+        here.threads.len()
+    );
+}
+
+#[test]
+fn both_engines_keep_every_payload() {
+    let Some(server) = server() else { return };
+    let (payloads, seed) = amount(PAYLOADS);
+    let sides =
+        [StoreOptions::memory(), StoreOptions::postgres(&server.address()).unwrap()].map(|it| Side::new(it, seed));
+    let [here, there] = sides.map(|side| (side.home.create_now(NewThread::default()).unwrap(), side));
+    let mut numbers = Numbers(seed ^ 0xda7a);
+    let (mut given, mut bytes) = (Vec::new(), 0);
+    while given.len() < payloads {
+        let items: Vec<NewItem> = (0..20.min(payloads - given.len())).map(|_| item(&mut numbers)).collect();
+        bytes += items.iter().map(|item| item.content.len()).sum::<usize>();
+        given.extend(items.iter().map(|item| Hash::of(&item.content)));
+        let options = AppendOptions { durability: Durability::Written, ..AppendOptions::default() };
+        let appended = [&here, &there].map(|(live, _)| show(live.append_with(items.clone(), options).unwrap()));
+        assert!(appended[0] == appended[1], "payloads up to {} of seed {seed}", given.len());
+    }
+    for (live, side) in [&here, &there] {
+        let mut query = ItemQuery { limit: 50, ..ItemQuery::default() };
+        let mut at = 0;
+        loop {
+            let page = side.store.items(live.id(), query.clone()).unwrap();
+            for item in page.entries {
+                assert_eq!(Hash::of(&item.content), given[at], "payload {at} of seed {seed}");
+                at += 1;
+            }
+            query.cursor = page.next_cursor;
+            if query.cursor.is_none() {
+                break;
+            }
+        }
+        assert_eq!(at, payloads);
+        assert!(side.store.verify(live.id()).unwrap().is_valid());
+    }
+    eprintln!("seed {seed}: {payloads} payloads, {bytes} bytes");
 }
 
 fn cut(text: &str) -> String {

@@ -125,32 +125,3 @@ fn the_servers_weaker_settings_are_named() {
         assert!(said.contains(setting), "{said}");
     }
 }
-
-/// The script of the documentation: an owner that migrates, a writer that can't, and a reader.
-#[test]
-fn roles_with_few_rights_are_enough() {
-    let Some(server) = server() else { return };
-    let address = server.address();
-    let schema = schema_of(&address);
-    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/postgres-roles.sql");
-    let script = std::fs::read_to_string(script).unwrap().replace("threadkeep", schema);
-    let mut admin = admin(&server);
-    admin.batch_execute(&script).unwrap();
-    let logins = ["owner", "writer", "reader"].map(|role| format!("ALTER ROLE {schema}_{role} LOGIN;"));
-    admin.batch_execute(&logins.concat()).unwrap();
-    let as_role = |role: &str| options(&address.replace("threadkeep@", &format!("{schema}_{role}@")));
-
-    let refused = Store::open(as_role("writer")).unwrap_err();
-    assert!(matches!(refused, Error::ReadOnly { .. }), "a writer makes no schema: {refused:?}");
-    drop(Store::open(as_role("owner")).unwrap());
-    let store = Store::open(as_role("writer")).unwrap();
-    let live = store.workspace("/w".as_ref()).unwrap().create_now(NewThread::default()).unwrap();
-    live.append(vec![say(&"large ".repeat(100_000))]).unwrap();
-    live.shutdown().unwrap();
-    let reader = Store::open(as_role("reader").read_only()).unwrap();
-    assert!(reader.verify(live.id()).unwrap().is_valid());
-    let refused = Store::open(as_role("reader")).unwrap().archive(live.id());
-    assert!(matches!(refused, Err(Error::ReadOnly { .. })), "{refused:?}");
-    store.delete(live.id()).unwrap();
-    assert_eq!(store.purge(live.id()).unwrap().items, 1);
-}

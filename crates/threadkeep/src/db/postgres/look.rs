@@ -30,6 +30,9 @@ const DEAD_ROWS: i64 = 10_000;
 const AS_OWNER: &str =
     "open the store once as the role that owns it; `scripts/postgres-roles.sql` shows which roles there should be";
 const GRANT: &str = "grant it, as `scripts/postgres-roles.sql` does";
+/// The list of migrations, which only the owner writes.
+const LEDGER: &str = "schema_migrations";
+
 const ALTER: &str = "change it in postgresql.conf or with ALTER SYSTEM, ALTER DATABASE or ALTER ROLE";
 
 /// The text that lists a schema's parts as this server knows them, and what the migrations make of them.
@@ -396,7 +399,7 @@ fn look_at_rights(found: &mut Examination, session: &mut Session, schema: &str) 
     for (table, rights, owns, is_superuser) in &tables {
         let lacks = ["SELECT", "INSERT", "UPDATE", "DELETE"].into_iter().zip(rights).enumerate();
         let lacks = lacks
-            .filter(|(index, (_, has))| **has == 0 && (*index == 0 || !writes_nothing))
+            .filter(|(index, (_, has))| **has == 0 && (*index == 0 || !(writes_nothing || table == LEDGER)))
             .map(|(_, (right, _))| right);
         let lacks = lacks.collect::<Vec<_>>().join(", ");
         can_read &= rights.first() == Some(&1);

@@ -1,5 +1,7 @@
 //! The schema of a store on the server: whether it is ours, and bringing it forward.
 
+use std::io::ErrorKind;
+
 use crate::db::migrations::{self, Migration, State};
 use crate::db::postgres::Place;
 use crate::db::postgres::refusal::Refusal;
@@ -13,7 +15,8 @@ const LOCK: i32 = i32::from_be_bytes(*b"Tkep");
 const TABLES: Statement = Statement {
     name: "TABLES",
     sql:
-        "SELECT count(*), CAST(coalesce(sum(CASE WHEN c.relname = 'schema_migrations' THEN 1 ELSE 0 END), 0) AS BIGINT)
+        "SELECT count(*), CAST(coalesce(sum(CASE WHEN c.relname = 'schema_migrations' THEN 1 ELSE 0 END), 0) AS BIGINT),
+        coalesce(min(CAST(pg_catalog.has_schema_privilege(n.oid, 'USAGE') AS INT)), 1)
         FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
         WHERE n.nspname = CAST(CAST(?1 AS TEXT) AS name) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')",
 };
@@ -97,10 +100,13 @@ fn look_at_server(place: &mut Place, session: &mut Session) -> Result<Vec<String
 /// Compares the schema's ledger with the known steps.
 pub(super) fn state(place: &Place, session: &mut Session) -> Result<State> {
     let schema = place.address.schema.as_str();
-    let found = query_one(&mut session.alone(), TABLES, &[schema.into()], |row| Ok((row.int(0)?, row.int(1)?)))?;
+    let found =
+        query_one(&mut session.alone(), TABLES, &[schema.into()], |row| Ok((row.int(0)?, row.int(1)?, row.int(2)?)))?;
     match found.unwrap_or_default() {
-        (0, _) => return Ok(State::Empty),
-        (_, 0) => return Err(foreign(place)),
+        (0, ..) => return Ok(State::Empty),
+        (_, 0, _) => return Err(foreign(place)),
+        // Its tables would look as if they were not there.
+        (.., 0) => return Err(closed(place, &format!("the role has no USAGE on the schema {schema}"))),
         _ => {}
     }
     let mut tx = session.alone();
@@ -108,9 +114,15 @@ pub(super) fn state(place: &Place, session: &mut Session) -> Result<State> {
     let applied = applied.map_err(|error| match error {
         // A table of that name with other columns.
         Error::Corrupt { .. } => foreign(place),
+        Error::ReadOnly { detail } => closed(place, &detail),
         other => other,
     })?;
     migrations::compare(&applied, place.migrations)
+}
+
+fn closed(place: &Place, detail: &str) -> Error {
+    let detail = format!("{detail}; whoever owns it can grant it");
+    Error::Io { operation: "read", path: place.address.to_string(), kind: ErrorKind::PermissionDenied, detail }
 }
 
 fn foreign(place: &Place) -> Error {
