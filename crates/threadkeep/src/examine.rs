@@ -36,7 +36,6 @@ fn examine(options: &StoreOptions, full: bool) -> Result<Examination> {
         if let Some(mut looked) = postgres::look::look(&mut found, opening, &*options.host) {
             let place = found.place.clone();
             look_at_claims(&mut found, &place, &mut looked.tx(), &Liveness::leases(), &*options.host);
-            looked.finish(&mut found);
         }
         return Ok(found.sorted());
     }

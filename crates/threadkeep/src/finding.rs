@@ -120,6 +120,9 @@ impl Examination {
             Error::Busy { .. } => ("busy", "try again; what holds the store is named"),
             Error::StorageFull { .. } => ("disk-full", "free some space"),
             Error::ReadOnly { .. } => ("read-only", "ask whoever owns it for the right to write"),
+            Error::Conflict { what: "session", .. } => {
+                ("pooler", "let the pooler keep a session for each client (session mode)")
+            }
             Error::Io { kind: ErrorKind::PermissionDenied, .. } => {
                 ("access-refused", "use the account that the store belongs to, or ask its owner for access")
             }

@@ -1,10 +1,5 @@
 //! What an examination says of a store in a folder, in whatever state it is; and that it leaves it so.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a broken promise is reported by a panic"
-)]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a broken promise is reported by a panic")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,7 +29,7 @@ fn store() -> (TempDir, PathBuf) {
     let folder = temp.path().join("store");
     let store = Store::open(StoreOptions::folder(&folder)).unwrap();
     let live = store.workspace("/w".as_ref()).unwrap().create(NewThread::default()).unwrap();
-    let items = (0..200).map(|number| NewItem::message(Role::User, &format!("{number} {}", "x".repeat(300))));
+    let items = (0..200).map(|number| NewItem::message(Role::User, format!("{number} {}", "x".repeat(300))));
     live.append(items.collect()).unwrap();
     live.shutdown().unwrap();
     (temp, folder)

@@ -62,8 +62,9 @@ fn document(found: &Examination) -> Value {
 fn write(app: &mut App, found: &Examination) -> Result<(), Failure> {
     let out = &mut app.out;
     out.line(out.paint(Ink::Strong, &text::one_line(&found.place)))?;
+    let width = found.facts.iter().map(|fact| fact.name.len()).max().unwrap_or(0);
     for fact in &found.facts {
-        out.line(format!("  {:<22} {}", fact.name.replace('_', " "), shown(fact.name, &fact.value)))?;
+        out.line(format!("  {:<width$}  {}", fact.name.replace('_', " "), shown(fact.name, &fact.value)))?;
     }
     out.line("")?;
     for finding in &found.findings {

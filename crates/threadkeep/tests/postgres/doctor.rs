@@ -286,7 +286,7 @@ impl Host for Late {
 }
 
 #[test]
-fn clocks_that_differ_and_a_long_transaction_are_named() {
+fn clocks_that_differ_are_named() {
     let Some(server) = server() else { return };
     let (_, address) = filled(&server);
     let found = Store::examine(options(&address).host(Arc::new(Late)), false).unwrap();

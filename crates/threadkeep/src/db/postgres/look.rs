@@ -33,6 +33,8 @@ const GRANT: &str = "grant it, as `scripts/postgres-roles.sql` does";
 /// The list of migrations, which only the owner writes.
 const LEDGER: &str = "schema_migrations";
 
+const POOLED: &str = "pooler";
+const POOLER: &str = "let the pooler between here and the server keep a session for each client (session mode)";
 const ALTER: &str = "change it in postgresql.conf or with ALTER SYSTEM, ALTER DATABASE or ALTER ROLE";
 
 /// The text that lists a schema's parts as this server knows them, and what the migrations make of them.
@@ -42,27 +44,11 @@ pub fn postgres_listing() -> (String, &'static str) {
 }
 
 /// A store whose tables can be asked.
-pub(crate) struct Looked {
-    session: Session,
-    place: String,
-    backend: i64,
-}
+pub(crate) struct Looked(Session);
 
 impl Looked {
     pub(crate) fn tx(&mut self) -> SessionTx<'_> {
-        self.session.alone()
-    }
-
-    /// What only shows at the end.
-    pub(crate) fn finish(mut self, found: &mut Examination) {
-        let Some(backend) = numbers::<1>(found, &mut self.session, ask::BACKEND, &[]).into_iter().next() else {
-            return;
-        };
-        if backend != [self.backend] {
-            let what = "statements of one connection are run by several sessions of the server".to_owned();
-            let way_out = "let the pooler between here and the server keep a session for each client (session mode)";
-            found.error("pooler", self.place, (what, way_out));
-        }
+        self.0.alone()
     }
 }
 
@@ -80,15 +66,17 @@ pub(crate) fn look(found: &mut Examination, opening: Opening, host: &dyn Host) -
         }
     };
     found.fact("connect_ms", millis(began));
-    let backend =
-        numbers::<1>(found, &mut session, ask::BACKEND, &[]).into_iter().next().map_or(0, |[backend]| backend);
+    look_at_pooler(found, &mut session, &place);
     look_at_clock(found, &mut session, &shown, host);
+    if found.findings.iter().any(|finding| finding.code == POOLED) {
+        return None;
+    }
     look_at_server(found, &mut session, &place);
     look_at_settings(found, &mut session);
     look_at_role(found, &mut session, &shown);
     look_at_traffic(found, &mut session, &shown);
     let can_be_asked = look_at_schema(found, &mut session, &place);
-    can_be_asked.then_some(Looked { session, place: shown, backend })
+    can_be_asked.then_some(Looked(session))
 }
 
 fn refused_to_connect(found: &mut Examination, place: &str, error: &Error, may_pass: bool) {
@@ -116,11 +104,23 @@ fn refused_to_connect(found: &mut Examination, place: &str, error: &Error, may_p
     found.error(code, place, (error.to_string(), way_out));
 }
 
+/// Finds out whether two connections are one session of the server's: then settings and statements of one reach the other.
+fn look_at_pooler(found: &mut Examination, session: &mut Session, place: &Place) {
+    // Where there is no second connection to be had, the limits say so.
+    let Ok(mut other) = Session::connect(place, Purpose::Read) else { return };
+    let own = numbers::<1>(found, session, ask::BACKEND, &[]);
+    let others = numbers::<1>(found, &mut other, ask::BACKEND, &[]);
+    if !own.is_empty() && own == others {
+        let what = "two connections are one session of the server: what one client sets reaches the others".to_owned();
+        found.error(POOLED, place.address.to_string(), (what, POOLER));
+    }
+}
+
 fn look_at_clock(found: &mut Examination, session: &mut Session, place: &str, host: &dyn Host) {
     // The first time it is prepared, too.
     let mut ask = || session.alone().clock();
     if let Err(error) = ask() {
-        return found.refused(place, &error);
+        return not_known(found, ask::BACKEND, &error);
     }
     let (before, began) = (host.now().0, Instant::now());
     let asked = ask();
@@ -513,6 +513,13 @@ fn numbers<const COLUMNS: usize>(
 }
 
 fn not_known(found: &mut Examination, question: Statement, error: &Error) {
+    if let Error::Conflict { what: "session", .. } = error {
+        if found.findings.iter().all(|finding| finding.code != POOLED) {
+            let place = found.place.clone();
+            found.error(POOLED, place, (error.to_string(), POOLER));
+        }
+        return;
+    }
     let way_out = "ask as a role that may see it (pg_monitor); a server that is no PostgreSQL may not know it at all";
     found.note("not-known", format!("question {}", question.name), (error.to_string(), way_out));
 }

@@ -128,6 +128,12 @@ fn translate(said: &DbError, place: &str) -> Error {
         | SqlState::UNDEFINED_TABLE
         | SqlState::UNDEFINED_COLUMN
         | SqlState::INVALID_SCHEMA_NAME => Error::corrupt(place, detail),
+        // Names of statements are given once in a process, so somebody else uses this session.
+        SqlState::DUPLICATE_PSTATEMENT => Error::Conflict {
+            what: "session",
+            expected: "one that no other client uses: a pooler has to keep one for each (session mode)".to_owned(),
+            found: detail,
+        },
         SqlState::PROGRAM_LIMIT_EXCEEDED => Error::invalid("content", detail),
         _ if is_lost(code) => lost(place, detail),
         // The class of all broken constraints.
