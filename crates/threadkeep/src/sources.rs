@@ -31,14 +31,15 @@ statements! {
         RETURNING key";
     CLEAR_SEGMENTS = "DELETE FROM segments WHERE source IN (SELECT key FROM sources WHERE path = ?1)";
     WRITE_SEGMENT = "INSERT INTO segments (source, position, length, item, note, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    KNOWN_RECORDS = "SELECT g.position, g.note, i.id, i.source_id FROM sources s JOIN segments g ON g.source = s.key
-        JOIN items i ON i.key = g.item WHERE s.path = ?1 AND g.position > ?2 ORDER BY g.position LIMIT ?3";
-    SEGMENTS = "SELECT g.position, g.length, g.item, g.bytes FROM sources s JOIN segments g ON g.source = s.key
-        WHERE s.path = ?1 AND g.position > ?2 ORDER BY g.position LIMIT ?3";
+    KNOWN_RECORDS = "SELECT g.position, g.note, i.id, i.source_id FROM segments g
+        JOIN items i ON i.key = g.item WHERE g.source = (SELECT key FROM sources WHERE path = ?1) AND g.position > ?2 ORDER BY g.position LIMIT ?3";
+    // The file is found first, by itself: joined, a server without statistics reads all segments for every page.
+    SEGMENTS = "SELECT g.position, g.length, g.item, g.bytes FROM segments g
+        WHERE g.source = (SELECT key FROM sources WHERE path = ?1) AND g.position > ?2 ORDER BY g.position LIMIT ?3";
     KNOWN_ITEM = "SELECT 1 FROM items WHERE id = ?1";
     FILE_ROW = "SELECT agent, size, mtime, consumed, prefix, records, skipped, state, imported_at FROM sources WHERE path = ?1";
-    SEGMENT_ROWS = "SELECT g.position, g.length, g.item, g.note, g.bytes FROM sources s JOIN segments g ON g.source = s.key
-        WHERE s.path = ?1 AND g.position > ?2 AND g.position < ?3 ORDER BY g.position LIMIT ?4";
+    SEGMENT_ROWS = "SELECT g.position, g.length, g.item, g.note, g.bytes FROM segments g
+        WHERE g.source = (SELECT key FROM sources WHERE path = ?1) AND g.position > ?2 AND g.position < ?3 ORDER BY g.position LIMIT ?4";
     OWNER = "SELECT thread FROM sources WHERE path = ?1";
     DROP_FILE = "DELETE FROM sources WHERE path = ?1";
     NAME_FILE = "UPDATE sources SET path = ?2, thread = ?3 WHERE path = ?1";
