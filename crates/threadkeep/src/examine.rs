@@ -3,7 +3,6 @@
 use crate::claims::{self, Liveness};
 use crate::db::Tx;
 use crate::db::look;
-use crate::db::migrations;
 #[cfg(feature = "postgres")]
 use crate::db::postgres;
 use crate::db::sqlite::{self, Location};
@@ -47,7 +46,7 @@ fn examine(options: &StoreOptions, full: bool) -> Result<Examination> {
         folder: options.folder.clone(),
         read_only: true,
         busy_bound: options.busy_bound,
-        migrations: migrations::SQLITE,
+        migrations: options.migrations,
         now: options.host.now().0,
     };
     if let Some(mut looked) = look::look(&mut found, &location, folder, full) {
@@ -79,4 +78,32 @@ fn look_at_claims(found: &mut Examination, place: &str, tx: &mut dyn Tx, livenes
     }
     found.fact("claims_live", live);
     found.fact("claims_dead", dead);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::examine;
+    use crate::concurrency::block_on;
+    use crate::db::migrations::{Migration, SQLITE};
+    use crate::finding::Severity;
+    use crate::store::{Store, StoreOptions};
+
+    #[test]
+    fn older_and_newer_schemas_are_told_apart_and_left_as_they_are() {
+        let number = i64::try_from(SQLITE.len()).unwrap() + 1;
+        let more = Migration { number, name: "more", sql: "CREATE TABLE more (x INTEGER) STRICT" };
+        let newer: &'static [Migration] = Vec::leak([SQLITE, &[more]].concat());
+        let temp = tempfile::tempdir().unwrap();
+        let older = StoreOptions::folder(temp.path().join("store"));
+        let said = |options: &StoreOptions| {
+            let findings = examine(options, false).unwrap().findings;
+            findings.into_iter().map(|finding| (finding.severity, finding.code)).collect::<Vec<_>>()
+        };
+        drop(block_on(Store::open(older.clone())).unwrap());
+        assert_eq!(said(&older.clone().migrations(newer)), [(Severity::Warning, "schema-older")]);
+        assert_eq!(said(&older), []);
+        drop(block_on(Store::open(older.clone().migrations(newer))).unwrap());
+        assert_eq!(said(&older), [(Severity::Error, "schema-newer")]);
+        assert_eq!(said(&older.migrations(newer)), []);
+    }
 }
