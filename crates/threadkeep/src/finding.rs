@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use crate::error::Error;
 
+/// How many findings of one kind are told.
+const ALIKE: usize = 100;
+
 pub(crate) const NO_STORE: &str = "name the right place with --store; the first append or import makes a store";
 
 /// How much a finding matters.
@@ -104,7 +107,16 @@ impl Examination {
         place: impl Into<String>,
         (what, way_out): (String, &str),
     ) {
-        self.findings.push(Finding { severity, code, place: place.into(), what, way_out: way_out.to_owned() });
+        let (place, way_out) = (place.into(), way_out.to_owned());
+        match self.findings.iter().filter(|finding| finding.code == code).count() {
+            0..ALIKE => self.findings.push(Finding { severity, code, place, what, way_out }),
+            ALIKE => {
+                let (place, what) =
+                    (self.place.clone(), format!("there is more of the kind `{code}` than is told here"));
+                self.findings.push(Finding { severity, code, place, what, way_out });
+            }
+            _ => {}
+        }
     }
 
     /// Adds the finding that an error of the store is.
@@ -136,5 +148,23 @@ impl Examination {
     pub(crate) fn sorted(mut self) -> Self {
         self.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALIKE, Examination, Severity};
+
+    #[test]
+    fn findings_of_one_kind_are_bounded() {
+        let mut found = Examination::of("store".to_owned());
+        for number in 0..1_000 {
+            found.note("many", number.to_string(), (String::new(), ""));
+        }
+        found.error("other", "there", (String::new(), ""));
+        let found = found.sorted();
+        assert_eq!(found.findings.len(), ALIKE + 2);
+        assert_eq!((found.worst(), found.findings[0].code), (Some(Severity::Error), "other"));
+        assert_eq!(found.findings[ALIKE + 1].place, "store");
     }
 }

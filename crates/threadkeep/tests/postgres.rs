@@ -9,6 +9,8 @@
 mod differential;
 #[path = "postgres/doctor.rs"]
 mod doctor;
+#[path = "postgres/dump.rs"]
+mod dump;
 #[path = "postgres/faults.rs"]
 mod faults;
 #[path = "postgres/leases.rs"]

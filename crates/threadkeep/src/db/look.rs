@@ -22,6 +22,8 @@ const CHECK_BOUND: Duration = Duration::from_secs(5);
 const LARGE_LOG: u64 = 64 << 20;
 /// With less than this free, the next large append may not fit.
 const LITTLE_ROOM: u64 = 256 << 20;
+/// How often the engine is told to stop, until it has: what it begins at that very moment does not hear it.
+const STOP_STEP: Duration = Duration::from_millis(5);
 /// How many broken places are named.
 const BROKEN_NAMED: u32 = 20;
 /// Folders in which copies are made begin with this; one that stands there has been left by a program that was killed.
@@ -200,7 +202,7 @@ fn look_at_database(
     look_at_journal(found, folder, &journal, size("-wal"));
     found.fact("journal", journal);
     let state = look_at_schema(found, connection, location.migrations, &place, header)?;
-    check_pages(found, connection, &place, full)?;
+    check_pages(found, connection, &place, (!full).then_some(CHECK_BOUND))?;
     if full {
         check_references(found, connection)?;
     }
@@ -315,24 +317,25 @@ fn listing(connection: &Connection) -> Result<Listing> {
 }
 
 /// Has the engine check its pages, for a bounded time unless all is asked for.
-fn check_pages(found: &mut Examination, connection: &Connection, place: &str, full: bool) -> Result<()> {
-    let word = if full { "integrity_check" } else { "quick_check" };
+fn check_pages(found: &mut Examination, connection: &Connection, place: &str, bound: Option<Duration>) -> Result<()> {
+    let word = if bound.is_none() { "integrity_check" } else { "quick_check" };
     let (stop, stopped) = mpsc::channel::<()>();
-    let engine = connection.get_interrupt_handle();
-    let watch = move || {
-        if let Err(mpsc::RecvTimeoutError::Timeout) = stopped.recv_timeout(CHECK_BOUND) {
-            engine.interrupt();
-        }
-    };
-    let watch = match full {
-        true => None,
-        false => thread::Builder::new().name("threadkeep-bound".to_owned()).spawn(watch).ok(),
-    };
+    let watch = bound.map(|bound| {
+        let engine = connection.get_interrupt_handle();
+        let watch = move || {
+            let mut wait = bound;
+            while let Err(mpsc::RecvTimeoutError::Timeout) = stopped.recv_timeout(wait) {
+                engine.interrupt();
+                wait = STOP_STEP;
+            }
+        };
+        thread::Builder::new().name("threadkeep-bound".to_owned()).spawn(watch)
+    });
     let checked = strings::<1>(connection, &format!("PRAGMA {word}({BROKEN_NAMED})"));
     drop(stop);
-    watch.map(thread::JoinHandle::join);
-    match checked {
-        Ok(lines) => {
+    watch.and_then(Result::ok).map(thread::JoinHandle::join);
+    match (checked, bound) {
+        (Ok(lines), _) => {
             for [line] in lines.into_iter().filter(|[line]| line != "ok") {
                 let way_out = "`threadkeep verify` names the threads that it touches; restore a backup with `threadkeep restore-backup`";
                 found.error("damaged", place, (line, way_out));
@@ -340,12 +343,12 @@ fn check_pages(found: &mut Examination, connection: &Connection, place: &str, fu
             found.fact("pages_checked", word);
             Ok(())
         }
-        Err(Error::Backend { .. }) if !full => {
-            let what = format!("its pages were checked for {} s and not to the end", CHECK_BOUND.as_secs());
+        (Err(Error::Backend { .. }), Some(bound)) => {
+            let what = format!("its pages were checked for {} s and not to the end", bound.as_secs());
             found.note("not-checked", place, (what, "`threadkeep doctor --full` checks all of it"));
             Ok(())
         }
-        Err(error) => Err(error),
+        (Err(error), _) => Err(error),
     }
 }
 
@@ -378,4 +381,30 @@ fn strings<const COLUMNS: usize>(connection: &Connection, sql: &str) -> Result<V
     };
     let rows = statement.query_map([], read).map_err(engine_error)?;
     rows.collect::<rusqlite::Result<_>>().map_err(engine_error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rusqlite::Connection;
+
+    use super::check_pages;
+    use crate::finding::Examination;
+
+    #[test]
+    fn checking_pages_ends_at_its_bound() {
+        let connection = Connection::open_in_memory().unwrap();
+        let rows = "CREATE TABLE t (x TEXT); CREATE INDEX i ON t (x);
+            WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 200000) INSERT INTO t SELECT x || 'text' FROM n";
+        connection.execute_batch(rows).unwrap();
+        for (bound, said) in
+            [(Some(Duration::ZERO), &["not-checked"][..]), (Some(Duration::from_secs(600)), &[]), (None, &[])]
+        {
+            let mut found = Examination::of(String::new());
+            check_pages(&mut found, &connection, "here", bound).unwrap();
+            let codes: Vec<_> = found.findings.iter().map(|finding| finding.code).collect();
+            assert_eq!(codes, said, "{bound:?}");
+        }
+    }
 }

@@ -172,7 +172,7 @@ impl Drop for Server {
 }
 
 /// The folder of the oldest `initdb` and `postgres` that serve: the statements must work there too.
-fn find_programs() -> Result<PathBuf, String> {
+pub(crate) fn find_programs() -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
     for (parent, prefix) in [("/usr/lib/postgresql", ""), ("/usr", "pgsql-"), ("/opt/homebrew/opt", "postgresql")] {
