@@ -2,6 +2,8 @@
 //!
 //! Each call waits on the calling thread. Inside an async runtime use the async handles instead.
 
+mod follow;
+
 use std::path::Path;
 
 use crate::backup::{BackupReport, RestoreReport};
@@ -24,6 +26,8 @@ use crate::thread::{ListQuery, NewThread, Page, Status, Thread, ThreadPatch};
 use crate::turn::{Turn, TurnEnd, TurnEnded};
 use crate::turns::TurnQuery;
 use crate::workspaces::WorkspaceInfo;
+
+pub use follow::{Follower, Watch};
 
 /// Declares blocking calls that wait for the async ones of the same name.
 macro_rules! mirror {

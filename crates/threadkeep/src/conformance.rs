@@ -7,6 +7,7 @@
 
 mod append;
 mod claims;
+mod following;
 mod fork;
 mod reading;
 mod threads;
@@ -50,7 +51,16 @@ impl From<Error> for Broken {
 
 /// All clauses.
 pub fn clauses() -> Vec<Clause> {
-    [append::CLAUSES, claims::CLAUSES, fork::CLAUSES, reading::CLAUSES, threads::CLAUSES, workspaces::CLAUSES].concat()
+    let lists = [
+        append::CLAUSES,
+        claims::CLAUSES,
+        following::CLAUSES,
+        fork::CLAUSES,
+        reading::CLAUSES,
+        threads::CLAUSES,
+        workspaces::CLAUSES,
+    ];
+    lists.concat()
 }
 
 /// Declares the clauses of a file: the doc comment is the promise.

@@ -3,6 +3,7 @@
 //! A driver gives a [`Tx`] to a closure. Requests that write are closures that can run again: after an error that ended
 //! the whole transaction the others of its group are replayed.
 
+pub(crate) mod commits;
 pub(crate) mod copy;
 pub(crate) mod drift;
 pub(crate) mod gate;
@@ -11,6 +12,7 @@ pub(crate) mod helping;
 pub(crate) mod identity;
 pub(crate) mod look;
 pub(crate) mod migrations;
+pub(crate) mod news;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 pub(crate) mod pragmas;
@@ -29,6 +31,7 @@ use std::task::{Context, Poll};
 
 use futures_channel::oneshot;
 
+use crate::db::news::{Board, Touched};
 use crate::db::room::{Place, Room};
 use crate::error::{Error, Result};
 
@@ -285,6 +288,8 @@ pub(crate) struct Terms {
     pub(crate) order: Order,
     /// Whether a second run, when it is not known whether the first was committed, gives the same end and a true answer.
     pub(crate) repeatable: bool,
+    /// Whether nobody who follows anything is told of it.
+    pub(crate) silent: bool,
 }
 
 impl Terms {
@@ -292,11 +297,26 @@ impl Terms {
     pub(crate) fn repeatable(self) -> Self {
         Self { repeatable: true, ..self }
     }
+
+    /// Says that it changes nothing that anybody follows.
+    pub(crate) fn silent(self) -> Self {
+        Self { silent: true, ..self }
+    }
+
+    /// What is told when it is committed. What runs in no order belongs to no thread.
+    fn touched(&self) -> Option<Touched> {
+        match &self.order {
+            _ if self.silent => None,
+            Order::Within(name) => Some(Touched::Thread(name.clone())),
+            Order::AfterAll => Some(Touched::Anything),
+            Order::Free => None,
+        }
+    }
 }
 
 impl From<Sync> for Terms {
     fn from(sync: Sync) -> Self {
-        Self { sync, order: Order::AfterAll, repeatable: false }
+        Self { sync, order: Order::AfterAll, repeatable: false, silent: false }
     }
 }
 
@@ -332,6 +352,11 @@ pub(crate) fn answer(mut request: Box<dyn Request>, tx: &mut dyn Tx) {
 pub(crate) trait Driver: Send + std::marker::Sync + std::fmt::Debug {
     fn submit_write(&self, request: Box<dyn Request>, terms: Terms);
     fn submit_read(&self, request: Box<dyn Request>);
+
+    /// Where news of what is committed are told. The same at each call, unless nobody else can commit.
+    fn board(&self) -> Arc<Board> {
+        Arc::default()
+    }
 }
 
 /// A cheap-clone handle of a driver, with typed requests.
@@ -339,6 +364,7 @@ pub(crate) trait Driver: Send + std::marker::Sync + std::fmt::Debug {
 pub(crate) struct Db {
     driver: Arc<dyn Driver>,
     rooms: Rooms,
+    board: Arc<Board>,
 }
 
 /// What may be on its way. Reads have a room of their own, so that they never wait for one that writes take.
@@ -354,12 +380,18 @@ impl Db {
     }
 
     pub(crate) fn with_room(driver: Arc<dyn Driver>, writes: usize, reads: usize) -> Self {
-        Self { driver, rooms: Rooms { writes: Room::new(writes), reads: Room::new(reads) } }
+        let (rooms, board) = (Rooms { writes: Room::new(writes), reads: Room::new(reads) }, driver.board());
+        Self { driver, rooms, board }
+    }
+
+    /// Where news of what is committed are heard.
+    pub(crate) fn board(&self) -> &Arc<Board> {
+        &self.board
     }
 
     /// A handle that does not keep the driver running.
     pub(crate) fn downgrade(&self) -> WeakDb {
-        WeakDb { driver: Arc::downgrade(&self.driver), rooms: self.rooms.clone() }
+        WeakDb { driver: Arc::downgrade(&self.driver), rooms: self.rooms.clone(), board: Arc::clone(&self.board) }
     }
 
     /// Runs a closure that writes as if alone, and answers after the commit. A caller who stops waiting before there
@@ -395,8 +427,9 @@ impl Db {
         F: FnMut(&mut dyn Tx) -> Result<T> + Send + 'static,
         U: Fn() + Send + 'static,
     {
-        let (reply, answer) = oneshot::channel();
-        self.driver.submit_write(Box::new(Typed { run, undo, value: None, reply, place }), terms.into());
+        let ((reply, answer), terms) = (oneshot::channel(), terms.into());
+        let news = terms.touched().map(|touched| (Arc::clone(&self.board), touched));
+        self.driver.submit_write(Box::new(Typed { run, undo, value: None, reply, place, news }), terms);
         Pending(answer)
     }
 
@@ -417,7 +450,7 @@ impl Db {
     {
         let place = self.rooms.reads.enter(1).await;
         let (reply, answer) = oneshot::channel();
-        self.driver.submit_read(Box::new(Typed { run, undo: || {}, value: None, reply, place }));
+        self.driver.submit_read(Box::new(Typed { run, undo: || {}, value: None, reply, place, news: None }));
         Pending(answer).await
     }
 }
@@ -428,6 +461,8 @@ struct Typed<T, F, U> {
     value: Option<T>,
     reply: oneshot::Sender<Result<T>>,
     place: Place,
+    /// What is told, and where, when it is committed.
+    news: Option<(Arc<Board>, Touched)>,
 }
 
 impl<T, F, U> Request for Typed<T, F, U>
@@ -450,11 +485,16 @@ where
     }
 
     fn finish(self: Box<Self>, outcome: Result<()>) {
-        let Self { run, value, reply, place, .. } = *self;
+        let Self { run, value, reply, place, news, .. } = *self;
         drop((run, place));
         let ended = || Error::Backend { detail: "the request was not run".to_owned() };
+        let news = news.filter(|_| outcome.is_ok());
         // A caller that no longer waits needs no answer.
         drop(reply.send(outcome.and_then(|()| value.ok_or_else(ended))));
+        // After the answer, which must not wait for it.
+        if let Some((board, touched)) = news {
+            board.tell(&touched);
+        }
     }
 }
 
@@ -463,12 +503,13 @@ where
 pub(crate) struct WeakDb {
     driver: Weak<dyn Driver>,
     rooms: Rooms,
+    board: Arc<Board>,
 }
 
 impl WeakDb {
     /// The handle, while somebody else still has one.
     pub(crate) fn upgrade(&self) -> Option<Db> {
-        Some(Db { driver: self.driver.upgrade()?, rooms: self.rooms.clone() })
+        Some(Db { driver: self.driver.upgrade()?, rooms: self.rooms.clone(), board: Arc::clone(&self.board) })
     }
 }
 
@@ -523,6 +564,7 @@ pub(crate) fn all_statements() -> Vec<Statement> {
         crate::stats::ALL,
         crate::store::ALL,
         crate::backup::ALL,
+        crate::follow::ALL,
     ];
     areas.concat()
 }

@@ -43,6 +43,7 @@ mod db;
 mod error;
 mod examine;
 mod finding;
+mod follow;
 mod host;
 mod id;
 mod item;
@@ -78,6 +79,7 @@ pub use db::postgres::look::postgres_listing;
 pub use db::statement_texts;
 pub use error::{Error, Result};
 pub use finding::{Examination, Fact, Finding, Severity};
+pub use follow::{Changed, FollowEnd, Follower, News, Watch};
 pub use host::{Host, ProcessIdentity, ProjectFacts, SystemHost};
 pub use id::{Address, BranchId, ItemId, ThreadId, WorkspaceId, WriterId};
 pub use item::{
@@ -98,7 +100,7 @@ pub use store::{Store, StoreOptions, Threads, Workspace};
 pub use thread::{
     Change, Details, Lineage, ListQuery, NewThread, Page, Policy, Shelf, Shelves, SortKey, Status, Thread, ThreadPatch,
 };
-pub use thread_store::{BoxFuture, ThreadStore};
+pub use thread_store::{BoxFuture, Following, ThreadStore};
 pub use time::Timestamp;
 pub use turn::{Turn, TurnEnd, TurnEnded, TurnStatus};
 pub use turns::TurnQuery;

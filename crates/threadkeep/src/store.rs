@@ -460,7 +460,7 @@ impl Inner {
         if planted::is(Defect::FlushesWithoutSync) {
             return Ok(());
         }
-        let terms = Terms::from(Sync::Synced).repeatable();
+        let terms = Terms::from(Sync::Synced).repeatable().silent();
         self.db.write(terms, |tx| tx.execute(SYNC_BARRIER, &[]).map(drop)).await
     }
 

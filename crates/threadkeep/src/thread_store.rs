@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::PoisonError;
 
 use crate::error::{Error, Result};
+use crate::follow::{Follower, News};
 use crate::id::{Address, ThreadId, WorkspaceId};
 use crate::item::{Appended, Item, NewItem};
 use crate::live::{AppendOptions, LiveThread};
@@ -56,6 +57,16 @@ pub trait ThreadStore: Send + Sync + std::fmt::Debug {
         include_archived: bool,
         query: ItemQuery,
     ) -> BoxFuture<'a, Result<Page<Item>>>;
+
+    /// Follows a thread from an item on, or from its beginning; see [`crate::Threads::follow`].
+    fn follow_thread<'a>(
+        &'a self,
+        thread: &'a ThreadId,
+        after: Option<Address>,
+    ) -> BoxFuture<'a, Result<Box<dyn Following>>> {
+        let _ = (thread, after);
+        unsupported("follow_thread")
+    }
 
     /// Reads a thread's metadata. A thread that is live here can be read though it is archived.
     fn read_thread<'a>(&'a self, thread: &'a ThreadId, include_archived: bool) -> BoxFuture<'a, Result<Thread>>;
@@ -112,6 +123,18 @@ pub trait ThreadStore: Send + Sync + std::fmt::Debug {
     fn search_threads<'a>(&'a self, query: &'a str) -> BoxFuture<'a, Result<Page<Thread>>> {
         let _ = query;
         unsupported("search_threads")
+    }
+}
+
+/// Follows a thread of any store.
+pub trait Following: Send + std::fmt::Debug {
+    /// Waits for what comes next; see [`Follower::next`].
+    fn next(&mut self) -> BoxFuture<'_, Result<News>>;
+}
+
+impl Following for Follower {
+    fn next(&mut self) -> BoxFuture<'_, Result<News>> {
+        Box::pin(Self::next(self))
     }
 }
 
@@ -218,6 +241,14 @@ impl ThreadStore for Store {
             self.readable(thread, include_archived).await?;
             self.items(thread, query).await
         })
+    }
+
+    fn follow_thread<'a>(
+        &'a self,
+        thread: &'a ThreadId,
+        after: Option<Address>,
+    ) -> BoxFuture<'a, Result<Box<dyn Following>>> {
+        Box::pin(async move { Ok(Box::new(self.follow(thread, after).await?) as Box<dyn Following>) })
     }
 
     fn read_thread<'a>(&'a self, thread: &'a ThreadId, include_archived: bool) -> BoxFuture<'a, Result<Thread>> {

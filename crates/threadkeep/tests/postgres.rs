@@ -17,6 +17,8 @@ mod faults;
 mod leases;
 #[path = "postgres/migrated.rs"]
 mod migrated;
+#[path = "postgres/news.rs"]
+mod news;
 #[path = "postgres/opening.rs"]
 mod opening;
 #[path = "postgres/payloads.rs"]

@@ -37,6 +37,7 @@ mod src {
     pub(crate) mod error;
     pub(crate) mod examine;
     pub(crate) mod finding;
+    pub(crate) mod follow;
     pub(crate) mod host;
     pub(crate) mod id;
     pub(crate) mod item;
@@ -59,8 +60,8 @@ mod src {
 }
 // The files of the library name each other from the root.
 use src::{
-    backup, branch, chain, claim, claims, content, copy, cursor, db, error, examine, finding, host, id, item, live,
-    log, planted, sources, stats, store, thread, thread_list, thread_store, threads, time, turn, turns, view,
+    backup, branch, chain, claim, claims, content, copy, cursor, db, error, examine, finding, follow, host, id, item,
+    live, log, planted, sources, stats, store, thread, thread_list, thread_store, threads, time, turn, turns, view,
     workspaces, writers,
 };
 // And these as the library shows them.

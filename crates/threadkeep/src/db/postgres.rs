@@ -6,11 +6,13 @@
 //! request that says that a second run finds out what the first one did.
 
 pub(crate) mod address;
+mod listener;
 pub(crate) mod look;
 mod pool;
 mod refusal;
 mod schema;
 mod session;
+mod teller;
 mod tls;
 
 use std::fmt;
@@ -22,9 +24,12 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::concurrency::thread;
 use crate::db::migrations::Migration;
+use crate::db::news::Board;
 use crate::db::postgres::address::Address;
+use crate::db::postgres::listener::PostgresWire;
 use crate::db::postgres::pool::Pool;
 use crate::db::postgres::session::{Purpose, Session};
+use crate::db::postgres::teller::Teller;
 use crate::db::{Driver, Order, Request, Terms};
 use crate::error::{Error, Result};
 
@@ -67,9 +72,11 @@ pub(crate) fn open(opening: Opening) -> Result<(PostgresDriver, Vec<String>)> {
     let opened = schema::open(&mut place)?;
     let place = Arc::new(place);
     let reads = Pool::new(Arc::clone(&place), Purpose::Read);
-    let writes = Pool::new(place, Purpose::Write);
+    let writes = Pool::new(Arc::clone(&place), Purpose::Write);
     writes.start_with(opened.session)?;
-    Ok((PostgresDriver { reads, writes }, opened.notices))
+    let teller = Teller::start(Arc::clone(&place))?;
+    let board = Board::with_wire(Box::new(PostgresWire::new(place, Arc::clone(teller.told()))));
+    Ok((PostgresDriver { reads, writes, board: Arc::new(board), _teller: teller }, opened.notices))
 }
 
 impl Place {
@@ -125,8 +132,11 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct PostgresDriver {
     reads: Pool,
-    /// Last, so that what was asked to be written is written while reads end.
+    /// After the reads, so that what was asked to be written is written while they end.
     writes: Pool,
+    board: Arc<Board>,
+    /// Last, so that it tells everything that was written.
+    _teller: Teller,
 }
 
 impl Driver for PostgresDriver {
@@ -137,5 +147,9 @@ impl Driver for PostgresDriver {
     fn submit_read(&self, request: Box<dyn Request>) {
         let terms = Terms { order: Order::Free, repeatable: true, ..crate::db::Sync::Written.into() };
         self.reads.submit(request, terms);
+    }
+
+    fn board(&self) -> Arc<Board> {
+        Arc::clone(&self.board)
     }
 }

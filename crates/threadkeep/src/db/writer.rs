@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::db::commits::Commits;
 use crate::db::gate::Gate;
 use crate::db::group::{Command, Committer, Connection, Engine};
 use crate::db::identity::{self, Identity, OpenHere};
+use crate::db::news::Board;
 use crate::db::pragmas::Journal;
 use crate::db::readers::{Readers, Source};
 use crate::db::sqlite::{Location, Opened, SqliteTx, beside, connect_again, engine_error, lock_opening};
@@ -20,6 +22,7 @@ pub(crate) struct SqliteDriver {
     /// First, so that the connection that can tidy up the log is the last one to close. `None` in memory.
     readers: Option<Readers<Arc<Location>>>,
     writer: Writer,
+    board: Arc<Board>,
 }
 
 impl SqliteDriver {
@@ -43,8 +46,12 @@ impl SqliteDriver {
         };
         engine.note_companions();
         let writer = Writer::start(Committer(engine))?;
+        let board = match location.folder {
+            Some(_) => Board::with_wire(Box::new(Commits::of(&location))),
+            None => Board::default(),
+        };
         let in_memory = location.folder.is_none();
-        Ok(Self { readers: (!in_memory).then(|| Readers::new(location)), writer })
+        Ok(Self { readers: (!in_memory).then(|| Readers::new(location)), writer, board: Arc::new(board) })
     }
 }
 
@@ -58,6 +65,10 @@ impl Driver for SqliteDriver {
             Some(readers) => readers.submit(request),
             None => self.writer.submit(Job::Read(request)),
         }
+    }
+
+    fn board(&self) -> Arc<Board> {
+        Arc::clone(&self.board)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Paths: from an item through the parent branches to the root.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use crate::db::{Row, Tx, query_all, query_one, statements};
@@ -82,6 +83,46 @@ pub(crate) fn at_depth(tx: &mut dyn Tx, end: ItemKey, depth: u32) -> Result<Opti
     }
     let segments = segments_to(tx, end, depth)?;
     Ok(segments.last().map(|segment| segment.key(depth)))
+}
+
+/// The last item that two paths share; loads no more of them than what lies after it, give or take a chunk.
+pub(crate) fn meet(tx: &mut dyn Tx, one: ItemKey, other: ItemKey) -> Result<Option<ItemKey>> {
+    let (mut one, mut other) = (Climb::from(one), Climb::from(other));
+    let (mut left, mut right) = (one.next(tx)?, other.next(tx)?);
+    while let (Some(a), Some(b)) = (&left, &right) {
+        if a.branch == b.branch {
+            return Ok(Some(a.key(a.upto.min(b.upto))));
+        }
+        // Towards the root the bases fall: a branch that begins deeper is not on what is left of the other path.
+        if a.base >= b.base {
+            left = one.next(tx)?;
+        } else {
+            right = other.next(tx)?;
+        }
+    }
+    Ok(None)
+}
+
+/// Goes from an item to the root, a segment at a time.
+struct Climb {
+    next: Option<ItemKey>,
+    loaded: VecDeque<Segment>,
+}
+
+impl Climb {
+    fn from(end: ItemKey) -> Self {
+        Self { next: Some(end), loaded: VecDeque::new() }
+    }
+
+    fn next(&mut self, tx: &mut dyn Tx) -> Result<Option<Segment>> {
+        if self.loaded.is_empty()
+            && let Some(from) = self.next.take()
+        {
+            self.loaded = query_all(tx, PATH_CHUNK, &[from.0.into(), CHUNK.into()], read_segment)?.into();
+            self.next = self.loaded.back().and_then(|segment| segment.parent);
+        }
+        Ok(self.loaded.pop_front())
+    }
 }
 
 /// Whether `item` stands on the path that ends at `end`.

@@ -105,6 +105,13 @@ pub(crate) fn item(tx: &mut dyn Tx, thread: &ThreadId, address: Address) -> Resu
     reader.items.pop().ok_or_else(missing)
 }
 
+/// The items of the path to `end` from a depth on, oldest first, as many as fit on a page.
+pub(crate) fn run(tx: &mut dyn Tx, end: ItemKey, from: u32, limit: usize) -> Result<Vec<Item>> {
+    let mut reader = Reader::new(tx, limit)?;
+    reader.read_up(tx, end, from, end.depth())?;
+    Ok(reader.items)
+}
+
 /// What a model is given to go on: the latest compaction on the path and everything after it, oldest first.
 pub(crate) fn model_context(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Option<u32>> {
     let (Some(end), _) = head::head_of(tx, thread)? else {

@@ -42,7 +42,7 @@ const LAYERS: [&[&str]; 5] = [
     ],
     &["db"],
     &["log", "claims", "sources", "stats", "thread_list", "threads", "turns", "workspaces", "writers"],
-    &["store", "live", "thread_store", "backup", "copy", "examine"],
+    &["store", "live", "follow", "thread_store", "backup", "copy", "examine"],
     &["blocking", "conformance"],
 ];
 

@@ -12,7 +12,7 @@ use futures_util::future::{join, maybe_done};
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
-use tokio_postgres::{Client, NoTls, RowStream};
+use tokio_postgres::{Client, Config, NoTls, RowStream};
 
 use crate::db::postgres::Place;
 use crate::db::postgres::refusal::{self, Fate, Refusal};
@@ -150,11 +150,17 @@ impl Session {
     }
 }
 
-async fn dial(place: &Place) -> Result<Client, tokio_postgres::Error> {
+/// The client's own settings, with the name that the server shows of it.
+pub(crate) fn configure(place: &Place) -> Config {
     let mut config = place.address.config.clone();
     if config.get_application_name().is_none() {
         config.application_name(&place.label);
     }
+    config
+}
+
+async fn dial(place: &Place) -> Result<Client, tokio_postgres::Error> {
+    let config = configure(place);
     // The connection is a task of the session's own runtime, which runs whenever the session waits for something.
     match &place.tls {
         Some(tls) => {

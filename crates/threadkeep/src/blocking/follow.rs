@@ -1,0 +1,119 @@
+//! Following with calls that wait, as long as they are told to.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use super::{Store, Threads};
+use crate::concurrency::block_on;
+use crate::concurrency::thread::{self, Thread};
+use crate::error::Result;
+use crate::follow::{Changed, News};
+use crate::id::{Address, ThreadId};
+
+/// A [`crate::Follower`] whose calls wait.
+#[derive(Debug)]
+pub struct Follower(crate::Follower);
+
+/// A [`crate::Watch`] whose calls wait.
+#[derive(Debug)]
+pub struct Watch(crate::Watch);
+
+impl Threads {
+    /// Waits for [`crate::Threads::follow`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn follow(&self, thread: &ThreadId, after: Option<Address>) -> Result<Follower> {
+        block_on(self.0.follow(thread, after)).map(Follower)
+    }
+}
+
+impl Follower {
+    /// The thread that is followed.
+    pub fn thread(&self) -> &ThreadId {
+        self.0.thread()
+    }
+
+    /// The last item that was told; following from it goes on where this follower is.
+    pub fn at(&self) -> Option<Address> {
+        self.0.at()
+    }
+
+    /// Waits for [`crate::Follower::next`], however long that takes.
+    ///
+    /// # Errors
+    /// As the async call.
+    #[expect(clippy::should_implement_trait, reason = "it has the name of the async call, and an end of another kind")]
+    pub fn next(&mut self) -> Result<News> {
+        block_on(self.0.next())
+    }
+
+    /// Waits for what comes next, for this long at most; looks once in any case. `None` when nothing came.
+    ///
+    /// # Errors
+    /// As [`crate::Follower::next`].
+    pub fn next_within(&mut self, bound: Duration) -> Result<Option<News>> {
+        let deadline = Instant::now().checked_add(bound);
+        loop {
+            let news = block_on(self.0.try_next())?;
+            if news.is_some() || !is_done_by(deadline, self.0.heard()) {
+                return Ok(news);
+            }
+        }
+    }
+}
+
+impl Store {
+    /// Says from now on when something changes in the store; see [`crate::Store::watch`].
+    ///
+    /// # Errors
+    /// As the async handle's call.
+    pub fn watch(&self) -> Result<Watch> {
+        self.0.watch().map(Watch)
+    }
+}
+
+impl Watch {
+    /// Waits for [`crate::Watch::next`], however long that takes.
+    #[expect(clippy::should_implement_trait, reason = "it has the name of the async call, and an end of another kind")]
+    pub fn next(&mut self) -> Changed {
+        block_on(self.0.next())
+    }
+
+    /// Waits for a change, for this long at most. `None` when there was none.
+    pub fn next_within(&mut self, bound: Duration) -> Option<Changed> {
+        let deadline = Instant::now().checked_add(bound);
+        loop {
+            let changed = self.0.try_next();
+            if changed.is_some() || !is_done_by(deadline, self.0.heard()) {
+                return changed;
+            }
+        }
+    }
+}
+
+/// Wakes a thread that waits for a future.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits for a future until a moment, for ever without one; says whether it was done by then.
+fn is_done_by(deadline: Option<Instant>, future: impl Future<Output = ()>) -> bool {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    while future.as_mut().poll(&mut context).is_pending() {
+        match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+            Some(Duration::ZERO) => return false,
+            Some(left) => thread::park_timeout(left),
+            None => thread::park(),
+        }
+    }
+    true
+}
