@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write as _};
 
 use anstream::{AutoStream, ColorChoice};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use serde_json::Value;
 use terminal_size::{Width, terminal_size};
@@ -76,6 +77,14 @@ impl Output {
     /// Hands everything on that was written so far.
     pub(crate) fn flush(&mut self) -> Result<(), Failure> {
         Ok(self.stdout.flush()?)
+    }
+
+    /// Whether whoever read the output has gone. What is written to a pipe would say so, too, but only when there is something.
+    pub(crate) fn is_closed(&self) -> bool {
+        let mut output = [PollFd::new(self.stdout.get_ref(), PollFlags::empty())];
+        let gone = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
+        poll(&mut output, Some(&Timespec::default()))
+            .is_ok_and(|_| output.iter().any(|it| it.revents().intersects(gone)))
     }
 
     /// Begins a document that holds a list which may be long: it is written as it comes.

@@ -82,6 +82,9 @@ mod explore;
 #[path = "schedules/failing.rs"]
 mod failing;
 #[cfg(test)]
+#[path = "schedules/following.rs"]
+mod following;
+#[cfg(test)]
 #[path = "schedules/memory.rs"]
 mod memory;
 #[cfg(test)]
@@ -96,6 +99,13 @@ mod waiting;
 
 fn main() {
     let arguments = libtest_mimic::Arguments::from_args();
-    let trials = [committing::trials(), waiting::trials(), queueing::trials(), failing::trials(), claiming::trials()];
+    let trials = [
+        committing::trials(),
+        waiting::trials(),
+        queueing::trials(),
+        failing::trials(),
+        claiming::trials(),
+        following::trials(),
+    ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit();
 }

@@ -1,21 +1,20 @@
 //! `threadkeep tail`
 
-use std::thread::sleep;
 use std::time::Duration;
 
 use clap::Args;
-use threadkeep::blocking::Store;
-use threadkeep::{Address, Item, ItemQuery, ThreadId};
+use threadkeep::blocking::{Follower, Store};
+use threadkeep::{Address, Error, FollowEnd, Item, ItemQuery, News, ThreadId};
 
 use super::App;
 use crate::conversation::Conversation;
-use crate::errors::{Code, Failure, Outcome};
+use crate::errors::{Code, Failure, Outcome, Report};
+use crate::json;
 use crate::style::Ink;
 use crate::views::{self, Views};
-use crate::{json, names};
 
-/// How often the store is asked for news.
-const INTERVAL: Duration = Duration::from_millis(200);
+/// How often is looked whether anybody still reads the output. The store is not asked for that.
+const GLANCE: Duration = Duration::from_millis(200);
 const PAGE: usize = 256;
 
 const EXAMPLES: &str = "\
@@ -24,7 +23,8 @@ EXAMPLES:
   threadkeep tail -f 019a2284            and what comes, until Ctrl-C
   threadkeep tail -f - --json | jq -r .text
 
-With --json every item is a line of its own, as it comes.";
+With --json every item is a line of its own, as it comes; after a rewind the depths go back.
+It ends when nobody reads its output any more, and with exit code 3 when the thread is deleted.";
 
 /// Show the last items of a thread, and follow it while it is written
 #[derive(Debug, Args)]
@@ -48,29 +48,19 @@ pub(super) fn run(args: &TailArgs, app: &mut App) -> Outcome {
     let store = app.read()?;
     let id = store.find(&args.thread)?;
     let everything = args.all || app.out.is_json();
-    let mut tail = Tail { store, id, views: Views::new(), words: Conversation::new(args.all), everything };
-    let mut head = tail.store.get(&tail.id)?.head;
-    for item in tail.last(args.lines, head)? {
+    let mut tail = Tail { views: Views::new(), words: Conversation::new(args.all), everything };
+    let head = store.get(&id)?.head;
+    for item in tail.last(&store, &id, args.lines, head)? {
         tail.write(app, &item)?;
     }
     app.out.flush()?;
-    if !args.follow {
-        return Ok(Code::Done);
-    }
-    loop {
-        sleep(INTERVAL);
-        let now = tail.store.get(&tail.id)?.head;
-        if now != head {
-            tail.follow(app, head, now)?;
-            app.out.flush()?;
-            head = now;
-        }
+    match args.follow {
+        true => tail.follow(app, store.follow(&id, head)?),
+        false => Ok(Code::Done),
     }
 }
 
 struct Tail {
-    store: Store,
-    id: ThreadId,
     views: Views,
     words: Conversation,
     everything: bool,
@@ -90,12 +80,12 @@ impl Tail {
     }
 
     /// The last items that are shown, oldest first.
-    fn last(&self, count: usize, at: Option<Address>) -> Result<Vec<Item>, Failure> {
+    fn last(&self, store: &Store, id: &ThreadId, count: usize, at: Option<Address>) -> Result<Vec<Item>, Failure> {
         let mut query = ItemQuery { at, newest_first: true, ..ItemQuery::default() };
         let mut items = Vec::new();
         while items.len() < count && at.is_some() {
             query.limit = (count - items.len()).min(PAGE);
-            let page = self.store.items(&self.id, query.clone())?;
+            let page = store.items(id, query.clone())?;
             items.extend(page.entries.into_iter().filter(|item| self.is_shown(item)));
             query.cursor = page.next_cursor;
             if query.cursor.is_none() {
@@ -106,44 +96,38 @@ impl Tail {
         Ok(items)
     }
 
-    /// Shows what is on the path to `now` and was not on the path to `before`.
-    fn follow(&mut self, app: &mut App, before: Option<Address>, now: Option<Address>) -> Result<(), Failure> {
-        let shared = self.shared(before, now)?;
-        if before.map(|before| before.depth) != shared && !app.out.is_json() {
-            let words = match shared {
-                Some(depth) => format!("— rewound to @{depth} —"),
-                None => "— begun afresh —".to_owned(),
-            };
-            app.out.line(format!("\n{}", app.out.paint(Ink::Warn, &words)))?;
-        }
-        let Some(now) = now else { return Ok(()) };
-        let from = shared.map_or(0, |depth| depth + 1);
-        let mut query = ItemQuery { at: Some(now), from, limit: PAGE, ..ItemQuery::default() };
+    /// Shows what comes, until nobody reads it any more or nothing more can come.
+    fn follow(&mut self, app: &mut App, mut follower: Follower) -> Outcome {
         loop {
-            let page = self.store.items(&self.id, query.clone())?;
-            for item in page.entries.iter().filter(|item| self.is_shown(item)).cloned().collect::<Vec<_>>() {
-                self.write(app, &item)?;
+            match follower.next_within(GLANCE)? {
+                None if app.out.is_closed() => return Err(Failure::BrokenPipe),
+                None => continue,
+                Some(News::Items(items)) => {
+                    for item in items.iter().filter(|item| self.is_shown(item)).cloned().collect::<Vec<_>>() {
+                        self.write(app, &item)?;
+                    }
+                }
+                Some(News::Back { to }) if !app.out.is_json() => {
+                    let words = match to {
+                        Some(to) => format!("— rewound to @{} —", to.depth),
+                        None => "— begun afresh —".to_owned(),
+                    };
+                    app.out.line(format!("\n{}", app.out.paint(Ink::Warn, &words)))?;
+                }
+                Some(News::Ended(end)) => return Err(told_end(&follower, end)),
+                Some(_) => {}
             }
-            match page.next_cursor {
-                None => return Ok(()),
-                cursor => query.cursor = cursor,
-            }
+            app.out.flush()?;
         }
     }
+}
 
-    /// The last depth that both paths share.
-    fn shared(&self, before: Option<Address>, now: Option<Address>) -> Result<Option<u32>, Failure> {
-        let (Some(before), Some(now)) = (before, now) else { return Ok(None) };
-        if before.branch == now.branch {
-            return Ok(Some(before.depth.min(now.depth)));
-        }
-        let tree = self.store.tree(&self.id)?;
-        let (before, now) = (names::path(&tree, Some(before)), names::path(&tree, Some(now)));
-        // Towards the root the first branch on both paths is where they part.
-        let meet = now.iter().find_map(|part| {
-            let other = before.iter().find(|other| other.branch == part.branch)?;
-            Some(part.depth.min(other.depth))
-        });
-        Ok(meet)
+fn told_end(follower: &Follower, end: FollowEnd) -> Failure {
+    let id = follower.thread();
+    match end {
+        FollowEnd::Trashed => Report::new(Code::NotFound, "not-found", format!("thread `{id}` was put into the trash"))
+            .hint(format!("`threadkeep restore {id}` takes it out"))
+            .into(),
+        _ => Error::NotFound { what: "thread", id: id.to_string() }.into(),
     }
 }
