@@ -118,7 +118,7 @@ impl Follower {
             if let Some(news) = self.try_next().await? {
                 return Ok(news);
             }
-            self.ear.heard().await;
+            self.ready().await;
         }
     }
 
@@ -143,8 +143,8 @@ impl Follower {
         Ok(news)
     }
 
-    /// Waits until there may be something.
-    pub(crate) async fn heard(&self) {
+    /// Waits, after [`Follower::try_next`] found nothing, until there may be something. Reads nothing.
+    pub async fn ready(&self) {
         self.ear.heard().await;
     }
 }

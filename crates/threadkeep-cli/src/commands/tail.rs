@@ -99,9 +99,14 @@ impl Tail {
     /// Shows what comes, until nobody reads it any more or nothing more can come.
     fn follow(&mut self, app: &mut App, mut follower: Follower) -> Outcome {
         loop {
-            match follower.next_within(GLANCE)? {
-                None if app.out.is_closed() => return Err(Failure::BrokenPipe),
-                None => continue,
+            match follower.try_next()? {
+                None => {
+                    while !follower.ready_within(GLANCE) {
+                        if app.out.is_closed() {
+                            return Err(Failure::BrokenPipe);
+                        }
+                    }
+                }
                 Some(News::Items(items)) => {
                     for item in items.iter().filter(|item| self.is_shown(item)).cloned().collect::<Vec<_>>() {
                         self.write(app, &item)?;

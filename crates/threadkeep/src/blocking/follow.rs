@@ -57,11 +57,25 @@ impl Follower {
     pub fn next_within(&mut self, bound: Duration) -> Result<Option<News>> {
         let deadline = Instant::now().checked_add(bound);
         loop {
-            let news = block_on(self.0.try_next())?;
-            if news.is_some() || !is_done_by(deadline, self.0.heard()) {
+            let news = self.try_next()?;
+            if news.is_some() || !is_done_by(deadline, self.0.ready()) {
                 return Ok(news);
             }
         }
+    }
+
+    /// Looks once, without waiting for news; see [`crate::Follower::try_next`].
+    ///
+    /// # Errors
+    /// As [`crate::Follower::next`].
+    pub fn try_next(&mut self) -> Result<Option<News>> {
+        block_on(self.0.try_next())
+    }
+
+    /// Waits, after [`Follower::try_next`] found nothing, until there may be something, for this long at most; says whether
+    /// there may. Reads nothing, so that it may be asked often.
+    pub fn ready_within(&self, bound: Duration) -> bool {
+        is_done_by(Instant::now().checked_add(bound), self.0.ready())
     }
 }
 
