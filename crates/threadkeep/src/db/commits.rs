@@ -14,10 +14,13 @@ use crate::db::news::{Board, Touched, Wire};
 use crate::db::sqlite::{Location, connect_again, engine_error};
 use crate::error::{Error, Result};
 
-/// How often is looked.
+/// How often is looked while others commit.
 const PERIOD: Duration = Duration::from_millis(50);
-/// How often where a look costs more, and may be in a writer's way: without a log its lock is taken in the file itself.
-const LONG_PERIOD: Duration = Duration::from_millis(200);
+/// How often on a store where nothing happens, and where a look costs more and may be in a writer's way: without a log its
+/// lock is taken in the file itself.
+const LONG_PERIOD: Duration = Duration::from_millis(150);
+/// After so many looks that found nothing, nothing happens.
+const QUIET: u32 = 100;
 
 /// Looks while it is open, on a connection of its own.
 #[derive(Debug)]
@@ -64,22 +67,24 @@ impl Wire for Commits {
 }
 
 fn look(location: &Location, board: &Weak<Board>, stopped: &mpsc::Receiver<()>) {
-    let (mut connection, mut period, mut last) = (None, LONG_PERIOD, None);
+    let (mut connection, mut has_log, mut quiet, mut last) = (None, false, 0_u32, None);
     loop {
         if connection.is_none() {
             connection = connect_again(location, true).ok();
-            period = if connection.as_ref().is_some_and(has_log) { PERIOD } else { LONG_PERIOD };
+            has_log = connection.as_ref().is_some_and(is_logged);
         }
         let seen = connection.as_ref().and_then(version);
         if seen.is_none() {
             // Whoever waits shall look for himself, and say what is wrong.
-            (connection, period) = (None, LONG_PERIOD);
+            (connection, has_log) = (None, false);
         }
         if seen.is_none() || seen != last {
             let Some(board) = board.upgrade() else { return };
             board.ring(&Touched::Anything);
+            quiet = 0;
         }
-        last = seen;
+        (last, quiet) = (seen, quiet.saturating_add(1));
+        let period = if has_log && quiet < QUIET { PERIOD } else { LONG_PERIOD };
         if stopped.recv_timeout(period) != Err(mpsc::RecvTimeoutError::Timeout) {
             return;
         }
@@ -92,7 +97,7 @@ fn version(connection: &rusqlite::Connection) -> Option<i64> {
     read.map_err(|error| tracing::debug!(error = %engine_error(error), "what others commit can't be noticed")).ok()
 }
 
-fn has_log(connection: &rusqlite::Connection) -> bool {
+fn is_logged(connection: &rusqlite::Connection) -> bool {
     let journal = connection.query_row("PRAGMA journal_mode", [], |row| row.get::<_, String>(0));
     journal.is_ok_and(|journal| journal.eq_ignore_ascii_case("wal"))
 }

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use postgres::fallible_iterator::FallibleIterator as _;
 use postgres::{Client, NoTls};
 use threadkeep::blocking::{Follower, LiveThread, Store, Threads};
-use threadkeep::{AppendOptions, Changed, Durability, NewItem, NewThread, News, Role, StoreOptions, ThreadId, View};
+use threadkeep::{
+    AppendOptions, Changed, Durability, FollowEnd, NewItem, NewThread, News, Role, StoreOptions, ThreadId, View,
+};
 
 use crate::server::{server, start_own};
 
@@ -279,4 +281,53 @@ fn a_watch_hears_which_threads_others_write() {
             _ => assert!(Instant::now() < bound, "no thread is named"),
         }
     }
+}
+
+/// Where nothing is told, as behind a pooler that gives each transaction another session.
+#[test]
+fn a_follower_looks_by_itself_where_nothing_is_told() {
+    let Some(server) = server() else { return };
+    let address = server.address();
+    let schema = address.rsplit_once("schema=").unwrap().1;
+    let (writer, reader) = (open(&address), open(&format!("{address}&application_name=deaf")));
+    let live = thread(&writer);
+    live.shutdown().unwrap();
+    let mut follower = reader.follow(live.id(), None).unwrap();
+    let mut admin = server.config().connect(NoTls).unwrap();
+    wait_until("it listens", || listening(&mut admin, "deaf") == 1);
+    let trash = format!("UPDATE {schema}.threads SET shelf = 2, trashed_at = 0 WHERE id = $1");
+    assert_eq!(admin.execute(&trash, &[&live.id().as_str()]).unwrap(), 1);
+    assert_eq!(follower.next_within(HANG).unwrap(), Some(News::Ended(FollowEnd::Trashed)));
+}
+
+/// A standby lets nobody listen; what it becomes later, does.
+#[test]
+fn a_store_on_a_standby_is_followed() {
+    let Some(server) = start_own() else { return };
+    let address = server.address();
+    let id = {
+        let writer = open(&address);
+        let live = thread(&writer);
+        live.append(vec![say("before")]).unwrap();
+        live.shutdown().unwrap();
+        live.id().clone()
+    };
+    std::fs::write(server.folder().join("data/standby.signal"), "").unwrap();
+    server.order("stop");
+    server.order("start");
+    wait_until("it is a standby", || {
+        let said =
+            server.config().connect(NoTls).and_then(|mut admin| admin.query_one("SELECT pg_is_in_recovery()", &[]));
+        said.is_ok_and(|row| row.get(0))
+    });
+    let reader = Store::open(StoreOptions::postgres(&address).unwrap().read_only()).unwrap();
+    let mut follower = reader.follow(&id, None).unwrap();
+    assert_eq!(hear(&mut follower), ["before"]);
+    assert_eq!(follower.next_within(Duration::from_millis(300)).unwrap(), None);
+    let mut admin = server.config().connect(NoTls).unwrap();
+    assert!(admin.query_one("SELECT pg_promote()", &[]).unwrap().get::<_, bool>(0));
+    let writer = open(&address);
+    // That the claim was given up was not synced when the server was stopped.
+    writer.take_over(&id, "for the test", false).unwrap().append(vec![say("after")]).unwrap();
+    while !hear(&mut follower).contains(&"after".to_owned()) {}
 }

@@ -91,7 +91,7 @@ async fn keep_listening(place: &Place, board: &Weak<Board>) {
         if let Err(error) = &ended {
             tracing::debug!(%error, "what others commit is not heard");
         }
-        // A connection that served is made anew at once.
+        // After a connection that served, the next one is tried soon.
         pause = if began.elapsed() > CHECK { DEAF } else { LONGEST_PAUSE.min(pause * 2) };
         let is_refused =
             ended.is_err_and(|error| error.as_db_error().is_some_and(|said| is_about_listening(said.code())));
