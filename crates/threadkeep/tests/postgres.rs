@@ -23,6 +23,8 @@ mod news;
 mod opening;
 #[path = "postgres/payloads.rs"]
 mod payloads;
+#[path = "postgres/processes.rs"]
+mod processes;
 #[path = "postgres/roles.rs"]
 mod roles;
 #[path = "postgres/rules.rs"]
