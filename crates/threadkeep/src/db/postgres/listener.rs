@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_channel::oneshot;
-use futures_util::future::select;
+use futures_util::future::{join, select};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
@@ -77,9 +77,15 @@ fn listen(place: &Place, board: &Weak<Board>, stopped: oneshot::Receiver<Infalli
             return;
         }
     };
-    runtime.block_on(select(pin!(keep_listening(place, board)), stopped));
+    runtime.block_on(select(pin!(join(keep_listening(place, board), look_in_any_case(board))), stopped));
     // Looking up a host's name can't be stopped.
     runtime.shutdown_background();
+}
+
+async fn look_in_any_case(board: &Weak<Board>) {
+    while ring(board).is_some() {
+        sleep(CHECK).await;
+    }
 }
 
 async fn keep_listening(place: &Place, board: &Weak<Board>) {
@@ -121,17 +127,17 @@ fn is_about_listening(code: &tokio_postgres::error::SqlState) -> bool {
 /// Listens on one connection for as long as it lasts.
 async fn hear(place: &Place, board: &Weak<Board>, order: &str) -> Result<(), tokio_postgres::Error> {
     let (client, mut ended) = dial(place, board).await?;
-    loop {
+    client.batch_execute(order).await?;
+    // What was told before is not heard.
+    ring(board);
+    while timeout(CHECK, &mut ended).await.is_err() {
         // Again each time: it shows whether the connection lives, and brings back what a pooler may have cleared away.
         match timeout(PATIENCE, client.batch_execute(order)).await {
             Ok(answer) => answer?,
-            Err(_) => return Ok(()),
-        }
-        // What was told before is not heard.
-        if ring(board).is_none() || timeout(CHECK, &mut ended).await.is_ok() {
-            return Ok(());
+            Err(_) => break,
         }
     }
+    Ok(())
 }
 
 /// Connects; what is heard rings the board, and the end of the connection ends the receiver.
