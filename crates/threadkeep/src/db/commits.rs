@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use crate::concurrency::thread::{self, JoinHandle};
 use crate::concurrency::{Mutex, mpsc};
-use crate::db::group::join;
 use crate::db::news::{Board, Touched, Wire};
 use crate::db::sqlite::{Location, connect_again, engine_error};
+use crate::db::write_queue::join;
 use crate::error::{Error, Result};
 
 /// How often is looked while others commit.
