@@ -45,8 +45,6 @@ pub(crate) struct Place {
     label: String,
     migrations: &'static [Migration],
     now: i64,
-    /// What `synchronous_commit` has to be set to, where the server's own setting is weaker than what is promised.
-    commit_setting: Option<&'static str>,
 }
 
 impl fmt::Debug for Place {
@@ -68,8 +66,8 @@ pub(crate) struct Opening {
 
 /// Opens a store, making its schema or bringing it forward where that is needed; gives what there is to know of the server.
 pub(crate) fn open(opening: Opening) -> Result<(PostgresDriver, Vec<String>)> {
-    let mut place = Place::new(opening)?;
-    let opened = schema::open(&mut place)?;
+    let place = Place::new(opening)?;
+    let opened = schema::open(&place)?;
     let place = Arc::new(place);
     let reads = Pool::new(Arc::clone(&place), Purpose::Read);
     let writes = Pool::new(Arc::clone(&place), Purpose::Write);
@@ -92,13 +90,16 @@ impl Place {
             label: opening.label,
             migrations: opening.migrations,
             now: opening.now,
-            commit_setting: None,
         })
     }
 
-    /// Connects; waits only for a server that says that it will take the connection later.
+    /// Connects; waits only for a server that says that it will take the connection later. Of several servers another one may be
+    /// about to take the first one's place.
     fn connect_at_once(&self) -> Result<Session> {
         let deadline = Instant::now() + self.busy_bound;
+        if self.address.names_several() {
+            return self.connect_until(Purpose::Write, deadline);
+        }
         loop {
             match Session::connect(self, Purpose::Write) {
                 Ok(session) => return Ok(session),

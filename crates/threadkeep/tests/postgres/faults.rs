@@ -282,3 +282,71 @@ fn a_server_that_is_not_there_is_told_at_once_and_without_the_password() {
     assert!(!format!("{refused:?} {refused}").contains("hidden"), "{refused:?}");
     assert!(began.elapsed() < Duration::from_secs(20));
 }
+
+/// `Synced` means the same on whichever server a connection leads to, and whatever becomes of that server's settings.
+#[test]
+fn a_setting_that_weakens_under_an_open_store_weakens_no_commit() {
+    let Some(server) = start_own() else { return };
+    let mut admin = server.config().connect(NoTls).unwrap();
+    // A commit that waits for a standby, where there is none, can be seen to wait.
+    let set = |admin: &mut postgres::Client, settings: &[&str]| {
+        settings.iter().for_each(|setting| admin.batch_execute(&format!("ALTER SYSTEM SET {setting}")).unwrap());
+        admin.batch_execute("SELECT pg_reload_conf()").unwrap();
+    };
+    set(&mut admin, &["synchronous_commit = on"]);
+    let address = format!("{}&application_name=weakened", server.address());
+    let store = open(&address);
+    let live = thread(&store);
+    for lose_connection in [false, true] {
+        set(&mut admin, &["synchronous_commit = off", "synchronous_standby_names = 'nobody'"]);
+        wait_until(&mut admin, "SELECT current_setting('synchronous_standby_names') = 'nobody'");
+        if lose_connection {
+            let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'weakened'";
+            admin.batch_execute(kill).unwrap();
+        }
+        std::thread::scope(|scope| {
+            let appending = scope.spawn(|| live.append(vec![say("a")]));
+            let waits = "SELECT count(*) > 0 FROM pg_stat_activity
+                WHERE application_name = 'weakened' AND wait_event = 'SyncRep'";
+            wait_until(&mut admin, waits);
+            assert!(!appending.is_finished());
+            set(&mut admin, &["synchronous_standby_names = ''"]);
+            appending.join().unwrap().unwrap();
+        });
+    }
+    assert_eq!(texts(&store, live.id()), ["a", "a"]);
+}
+
+/// Waits until the answer is yes.
+fn wait_until(admin: &mut postgres::Client, question: &str) {
+    let bound = Instant::now() + Duration::from_secs(20);
+    while !admin.query_one(question, &[]).unwrap().get::<_, bool>(0) {
+        assert!(Instant::now() < bound, "{question}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// While one server takes another one's place there is none for a moment.
+#[test]
+fn a_store_on_several_servers_is_opened_as_soon_as_one_of_them_takes_writes() {
+    let Some(server) = start_own() else { return };
+    let (missing, schema) = (tempfile::tempdir().unwrap(), "several");
+    let hosts = format!("{},{}", server.folder().display(), missing.path().display());
+    let address =
+        format!("postgres://threadkeep@/postgres?host={hosts}&target_session_attrs=read-write&schema={schema}");
+    drop(open(&address));
+    let mut admin = server.config().connect(NoTls).unwrap();
+    admin.batch_execute("ALTER DATABASE postgres SET default_transaction_read_only = on").unwrap();
+    let opens_after = |happens: &mut dyn FnMut()| {
+        std::thread::scope(|scope| {
+            let opening = scope.spawn(|| open(&address));
+            std::thread::sleep(Duration::from_millis(200));
+            assert!(!opening.is_finished(), "it waits");
+            happens();
+            thread(&opening.join().unwrap()).append(vec![say("a")]).unwrap();
+        });
+    };
+    opens_after(&mut || admin.batch_execute("ALTER DATABASE postgres RESET default_transaction_read_only").unwrap());
+    server.order("stop");
+    opens_after(&mut || server.order("start"));
+}

@@ -80,7 +80,7 @@ impl Address {
             return Err(invalid("write the characters @ : / ? of a password as %40 %3A %2F %3F"));
         }
         let mut ours = Ours::default();
-        let mut theirs = Vec::new();
+        let mut theirs: Vec<String> = Vec::new();
         for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').ok_or_else(malformed)?;
             match name {
@@ -89,7 +89,9 @@ impl Address {
                 "sslrootcert" => ours.root = Some(decode(value)?),
                 "sslcert" => ours.certificate = Some(decode(value)?),
                 "sslkey" => ours.key = Some(decode(value)?),
-                name if CLIENT_PARAMETERS.contains(&name) => theirs.push(parameter),
+                // The client takes a list for one host in this place.
+                "host" => theirs.extend(value.split(',').map(|host| format!("host={host}"))),
+                name if CLIENT_PARAMETERS.contains(&name) => theirs.push(parameter.to_owned()),
                 name => return Err(unknown(name, base)),
             }
         }
@@ -123,6 +125,11 @@ impl Address {
     /// Whether a connection may have to be encrypted.
     pub(crate) fn may_encrypt(&self) -> bool {
         self.is_remote() && self.config.get_ssl_mode() != SslMode::Disable
+    }
+
+    /// Whether it names servers that can replace each other.
+    pub(crate) fn names_several(&self) -> bool {
+        self.config.get_hosts().len().max(self.config.get_hostaddrs().len()) > 1
     }
 
     /// What the address leaves open to whoever sits between this machine and the server.
@@ -247,7 +254,10 @@ mod tests {
         assert_eq!(socket.to_string(), "postgres://ann@/run/postgresql:5432/work?schema=threadkeep");
         let two = Address::parse("postgres://ann@a,b:5433/work?target_session_attrs=read-write").unwrap();
         assert_eq!(two.to_string(), "postgres://ann@a:5432,b:5433/work?schema=threadkeep");
-        assert!(two.may_encrypt());
+        assert!(two.may_encrypt() && two.names_several() && !socket.names_several());
+        let sockets = Address::parse("postgres://ann@/work?host=/run/a,/run/b&port=5432,5433").unwrap();
+        assert_eq!(sockets.to_string(), "postgres://ann@/run/a:5432,/run/b:5433/work?schema=threadkeep");
+        assert!(sockets.names_several());
     }
 
     #[test]

@@ -32,8 +32,8 @@ const RECORD: Statement = Statement {
 };
 const FACTS: Statement = Statement {
     name: "FACTS",
-    sql: "SELECT CAST(current_setting('server_version_num') AS BIGINT), current_setting('synchronous_commit'),
-        current_setting('fsync'), current_setting('full_page_writes'),
+    sql: "SELECT CAST(current_setting('server_version_num') AS BIGINT),
+        (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'synchronous_commit'), current_setting('fsync'), current_setting('full_page_writes'),
         CAST(CASE WHEN pg_catalog.pg_is_in_recovery() THEN 1 ELSE 0 END AS BIGINT)",
 };
 /// The oldest server that this was tested with.
@@ -47,7 +47,7 @@ pub(crate) struct Opened {
 }
 
 /// Opens the store, making or migrating its schema under a lock where that is needed.
-pub(crate) fn open(place: &mut Place) -> Result<Opened> {
+pub(crate) fn open(place: &Place) -> Result<Opened> {
     let mut session = place.connect_at_once()?;
     let notices = look_at_server(place, &mut session)?;
     match (state(place, &mut session)?, place.read_only) {
@@ -62,8 +62,8 @@ pub(crate) fn open(place: &mut Place) -> Result<Opened> {
     Ok(Opened { session, notices })
 }
 
-/// Finds out what the server's settings promise, and what to ask of it for `Synced`.
-fn look_at_server(place: &mut Place, session: &mut Session) -> Result<Vec<String>> {
+/// Finds out what the server's settings promise.
+fn look_at_server(place: &Place, session: &mut Session) -> Result<Vec<String>> {
     let facts = query_one(&mut session.alone(), FACTS, &[], |row| {
         let text = |column| row.text(column).map(str::to_owned);
         Ok((row.int(0)?, text(1)?, text(2)?, text(3)?, row.int(4)? != 0))
@@ -81,11 +81,7 @@ fn look_at_server(place: &mut Place, session: &mut Session) -> Result<Vec<String
     }
     match commit.as_str() {
         "on" | "remote_apply" => {}
-        "off" => {
-            place.commit_setting = Some("on");
-            session.batch("SET synchronous_commit = on").map_err(|refusal| refusal.error)?;
-            notices.push("the server's synchronous_commit is off: it is set to on for this store".to_owned());
-        }
+        "off" => notices.push("the server's synchronous_commit is off: it is set to on for this store".to_owned()),
         weaker => notices.push(format!(
             "the server's synchronous_commit is {weaker}: what is acknowledged can be lost when a standby takes over"
         )),

@@ -191,7 +191,9 @@ fn settings(place: &Place, purpose: Purpose) -> String {
     // Whoever stops in the middle must not keep others from the rows that it locked.
     let idle = (lock / 2).max(1_000);
     let read_only = if place.read_only { "SET default_transaction_read_only = on;" } else { "" };
-    let commit = place.commit_setting.map_or(String::new(), |word| format!("SET synchronous_commit = {word};"));
+    // Said in every session: each may be on another server, and a server's own setting may change while it lasts.
+    let commit = "SELECT pg_catalog.set_config('synchronous_commit', 'on', false)
+        WHERE pg_catalog.current_setting('synchronous_commit') IN ('on', 'off')";
     format!(
         "SET search_path = \"{schema}\", pg_temp; SET statement_timeout = {statement}; SET lock_timeout = {lock};
          SET idle_in_transaction_session_timeout = {idle}; SET client_min_messages = warning;
