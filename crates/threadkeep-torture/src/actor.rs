@@ -17,6 +17,7 @@ use threadkeep::{
 
 use crate::Result;
 use crate::child::{Child, HANG, SILENT, say};
+use crate::ground;
 use crate::plan::Plan;
 use crate::suites::Jumping;
 use crate::work;
@@ -38,7 +39,7 @@ pub(crate) struct Act {
 
 /// Plays the actor.
 pub(crate) fn play(args: &Act) -> Result<()> {
-    let mut options = StoreOptions::folder(&args.store).label(&args.label);
+    let mut options = ground::options(&args.store).map_err(work::told)?.label(&args.label);
     if let Some(clock) = args.clock {
         options = options.host(Arc::new(Jumping::at(clock)));
     }

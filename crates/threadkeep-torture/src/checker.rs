@@ -11,7 +11,7 @@ use crate::Result;
 use crate::child::{Child, SILENT, say};
 use crate::oracle::{Found, Journal, Rule, Tally};
 use crate::plan::Plan;
-use crate::{tools, work};
+use crate::{ground, tools, work};
 
 /// The database's name in a store.
 const DATABASE: &str = "threadkeep.db";
@@ -154,7 +154,7 @@ impl Many {
 
 /// Plays the checker.
 pub(crate) fn play(args: &Check) -> Result<()> {
-    let options = StoreOptions::folder(&args.store).label("check");
+    let options = ground::options(&args.store).map_err(work::told)?.label("check");
     let store = Store::open(options).map_err(|error| format!("open: {}: {error}", error.kind()))?;
     say(format_args!("U {}", store.id()));
     for name in &args.threads {
@@ -163,7 +163,8 @@ pub(crate) fn play(args: &Check) -> Result<()> {
         tell(&store, thread, from, args).map(drop)?;
     }
     drop(store);
-    if args.integrity {
+    // A server has no file to copy and check.
+    if args.integrity && !ground::is_remote(&args.store) {
         say(format_args!("Q {}", integrity(&args.store)?));
     }
     say("Z");

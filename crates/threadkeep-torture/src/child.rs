@@ -111,6 +111,17 @@ impl Child {
         kill_process_group(Pid::from_child(&self.process), signal).ok();
     }
 
+    /// Whether it has not ended.
+    pub(crate) fn is_alive(&self) -> bool {
+        let gone = rustix::process::waitid(
+            rustix::process::WaitId::Pid(Pid::from_child(&self.process)),
+            rustix::process::WaitIdOptions::EXITED
+                | rustix::process::WaitIdOptions::NOHANG
+                | rustix::process::WaitIdOptions::NOWAIT,
+        );
+        matches!(gone, Ok(None))
+    }
+
     /// Kills it with no chance to clean up, and gives what it still had said.
     pub(crate) fn kill(mut self) -> Vec<String> {
         self.end();

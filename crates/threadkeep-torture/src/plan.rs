@@ -2,10 +2,13 @@
 
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tempfile::TempDir;
 
 use crate::Result;
+use crate::ground::Ground;
+use crate::server::Server;
 
 /// How much is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -31,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) in_ci: bool,
     /// This program, to be started again.
     pub(crate) program: PathBuf,
+    /// Where the stores are, if not in folders.
+    pub(crate) server: Option<Arc<Server>>,
 }
 
 impl Plan {
@@ -38,7 +43,23 @@ impl Plan {
     pub(crate) fn new(size: Size, seed: Option<u64>, only: Option<String>) -> Result<Self> {
         let program = std::env::current_exe().map_err(|error| format!("this program can't find itself: {error}"))?;
         let seed = seed.unwrap_or_else(|| std::hash::RandomState::new().build_hasher().finish() >> 16);
-        Ok(Self { size, seed, only, in_ci: std::env::var_os("CI").is_some(), program })
+        Ok(Self { size, seed, only, in_ci: std::env::var_os("CI").is_some(), program, server: None })
+    }
+
+    /// The same plan for stores on a server.
+    pub(crate) fn on(&self, server: Server) -> Self {
+        let (only, program) = (self.only.clone(), self.program.clone());
+        Self { size: self.size, seed: self.seed, only, in_ci: self.in_ci, program, server: Some(Arc::new(server)) }
+    }
+
+    /// Room for stores where a sync costs nothing.
+    pub(crate) fn ground(&self) -> Result<Ground> {
+        Ok(Ground::new(fast_folder()?, self.server.clone()))
+    }
+
+    /// Room for stores on a disk, unless they are on a server.
+    pub(crate) fn disk_ground(&self) -> Result<Ground> {
+        Ok(Ground::new(if self.server.is_some() { fast_folder()? } else { disk_folder()? }, self.server.clone()))
     }
 
     /// The amount that belongs to the size.

@@ -7,11 +7,13 @@ mod clock;
 mod crowd;
 mod cuts;
 mod failing;
+mod failover;
 mod history;
 mod kills;
 mod moves;
 mod mutants;
 mod points;
+mod remote;
 mod states;
 mod storm;
 mod syncs;
@@ -52,6 +54,12 @@ const SUITES: &[Run] = &[
     ("T13", "zoo", zoo::run),
     ("T14", "moves", moves::run),
     ("T15", "access", access::run),
+    ("T18", "failover", failover::run),
+    ("T18", "server-kills", remote::killed),
+    ("T18", "server-history", remote::histories),
+    ("T18", "server-claims", remote::claimed),
+    ("T18", "server-crowd", remote::crowded),
+    ("T18", "server-races", remote::raced),
     ("T21", "mutants", mutants::run),
 ];
 
@@ -61,13 +69,15 @@ fn chosen(names: &[String]) -> Result<(Vec<Run>, Vec<String>)> {
     for name in names {
         let is = |id: &str, word: &str| name.eq_ignore_ascii_case(id) || name == word;
         let row = bugs::ROWS.iter().find(|row| name.eq_ignore_ascii_case(row.id));
+        // One of several suites under one id can be named alone.
+        let named: Vec<&str> = SUITES.iter().filter(|(id, word, _)| is(id, word)).map(|(_, word, _)| *word).collect();
         if name == "all" {
-            wanted.extend(SUITES.iter().map(|(id, ..)| *id));
+            wanted.extend(SUITES.iter().map(|(_, word, _)| *word));
             wanted.extend(bugs::own().map(|(id, ..)| id));
         } else if is("T22", "bugs") {
             wanted.extend(bugs::own().map(|(id, ..)| id));
-        } else if let Some((id, ..)) = SUITES.iter().find(|(id, word, _)| is(id, word)) {
-            wanted.push(*id);
+        } else if !named.is_empty() {
+            wanted.extend(named);
         } else if let Some(row) = row {
             said.push(row.words());
             wanted.extend(row.runs());
@@ -79,7 +89,7 @@ fn chosen(names: &[String]) -> Result<(Vec<Run>, Vec<String>)> {
         }
     }
     let every = SUITES.iter().copied().chain(bugs::own());
-    Ok((every.filter(|(id, ..)| wanted.contains(id)).collect(), said))
+    Ok((every.filter(|(id, word, _)| wanted.contains(id) || wanted.contains(word)).collect(), said))
 }
 
 /// Runs the suites that are named; says whether the run may count as a success.

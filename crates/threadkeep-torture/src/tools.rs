@@ -39,6 +39,42 @@ pub(crate) fn need_program(program: &str, package: &str) -> Result<()> {
     })
 }
 
+/// Installs packages and starts nothing of what is in them, where that needs no password.
+pub(crate) fn install_quietly(packages: &str) -> Result<()> {
+    let policy = "/usr/sbin/policy-rc.d";
+    let script = format!(
+        "set -e; own=; if [ ! -e {policy} ]; then own=1; printf '#!/bin/sh\\nexit 101\\n' >{policy}; chmod 755 {policy}; fi
+        trap 'if [ -n \"$own\" ]; then rm -f {policy}; fi' EXIT
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get update; apt-get install -y --no-install-recommends {packages}"
+    );
+    as_root(&["sh", "-c", &script]).map(drop)
+}
+
+/// Sees to it that the programs of a PostgreSQL server are there; gives their folder.
+pub(crate) fn need_postgres() -> Result<PathBuf, Stop> {
+    let find = || {
+        let script = "ls -d /usr/lib/postgresql/*/bin /usr/pgsql-*/bin 2>/dev/null | sort -V | while read -r folder; do
+            if [ -x \"$folder/postgres\" ] && [ -x \"$folder/initdb\" ]; then echo \"$folder\"; break; fi; done";
+        run("sh", &["-c", script]).ok().map(|found| found.trim().to_owned()).filter(|found| !found.is_empty())
+    };
+    let install = || {
+        install_quietly("postgresql-common")?;
+        let no_cluster = "s/^#\\?create_main_cluster.*/create_main_cluster = false/";
+        as_root(&["sed", "-i", no_cluster, "/etc/postgresql-common/createcluster.conf"])?;
+        install_quietly("postgresql")
+    };
+    if let Some(found) = find() {
+        return Ok(found.into());
+    }
+    let lacking = |words: &str| Stop::Skip {
+        reason: format!("the programs of PostgreSQL are missing and can't be installed: {words}"),
+        by_system: false,
+    };
+    install().map_err(|words| lacking(&words))?;
+    find().map(PathBuf::from).ok_or_else(|| lacking("they are not where they were looked for"))
+}
+
 /// Unmounts what is mounted at a place; whoever was killed may still be letting its files go.
 pub(crate) fn unmount(place: &Path) -> Result<()> {
     let mut outcome = Ok(());

@@ -5,17 +5,19 @@
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use threadkeep::blocking::{LiveThread, Store};
 use threadkeep::{
-    AppendOptions, Durability, Error, ItemId, ItemQuery, Kind, ListQuery, NewItem, NewThread, Role, StoreOptions,
-    ThreadId, Uuid,
+    AppendOptions, Durability, Error, ItemId, ItemQuery, Kind, ListQuery, NewItem, NewThread, Role, ThreadId, Uuid,
 };
 use threadkeep_agents::import::{ImportOptions, Importer};
 
 use crate::Result;
 use crate::child::say;
+use crate::ground;
 
 /// How often a step that failed is tried again in the same process.
 const ATTEMPTS: usize = 5;
@@ -59,6 +61,9 @@ pub(crate) struct Write {
     /// Has the store open twice, in the one process.
     #[arg(long)]
     again: bool,
+    /// Writes until it is told to end.
+    #[arg(long)]
+    until_told: bool,
     /// What others can read of its files, in octal.
     #[arg(long)]
     umask: Option<String>,
@@ -134,7 +139,7 @@ pub(crate) fn told(error: Error) -> String {
 
 /// Opens a store; tries again in the same process where a fault may have passed.
 pub(crate) fn open(folder: &Path, label: &str) -> Result<Store> {
-    patiently("open", || Store::open(StoreOptions::folder(folder).label(label)))
+    patiently("open", || Store::open(ground::options(folder)?.label(label)))
 }
 
 /// Tries a step until it succeeds or has failed too often. `W` says how it failed.
@@ -173,13 +178,18 @@ fn wait_for_a_word() {
     drop(std::io::stdin().read(&mut byte));
 }
 
+/// What a writer calls itself.
+pub(crate) fn writer(life: u64) -> String {
+    format!("writer-{life}")
+}
+
 /// Plays the writer.
 pub(crate) fn play_writer(args: &Write) -> Result<()> {
     if let Some(umask) = &args.umask {
         let bits = u32::from_str_radix(umask, 8).map_err(|error| error.to_string())?;
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(bits));
     }
-    let store = open(&args.store, "writer")?;
+    let store = open(&args.store, &writer(args.life))?;
     let mut lives = Vec::new();
     for name in &args.lanes {
         let (thread, lane) = name.split_once('=').ok_or("a lane is thread=number")?;
@@ -192,9 +202,17 @@ pub(crate) fn play_writer(args: &Write) -> Result<()> {
     if args.wait {
         wait_for_a_word();
     }
+    let told = Arc::new(AtomicBool::new(false));
+    if args.until_told {
+        let told = Arc::clone(&told);
+        std::thread::spawn(move || {
+            wait_for_a_word();
+            told.store(true, Ordering::SeqCst);
+        });
+    }
     let outcome = std::thread::scope(|scope| {
         let running: Vec<_> =
-            lives.iter().map(|(live, lane)| scope.spawn(|| Lane::new(live, *lane, args).write())).collect();
+            lives.iter().map(|(live, lane)| scope.spawn(|| Lane::new(live, *lane, args, &told).write())).collect();
         running.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err("a writer panicked".to_owned())))
     });
     outcome?;
@@ -209,19 +227,24 @@ struct Lane<'a> {
     live: &'a LiveThread,
     lane: u64,
     args: &'a Write,
+    told: &'a AtomicBool,
     kept: Vec<(u64, u64)>,
     waits: Vec<Duration>,
+    /// When something was acknowledged last, and the longest time between two of these.
+    acked: Instant,
+    gap: Duration,
 }
 
 impl<'a> Lane<'a> {
-    fn new(live: &'a LiveThread, lane: u64, args: &'a Write) -> Self {
-        Self { live, lane, args, kept: Vec::new(), waits: Vec::new() }
+    fn new(live: &'a LiveThread, lane: u64, args: &'a Write, told: &'a AtomicBool) -> Self {
+        let (acked, gap) = (Instant::now(), Duration::ZERO);
+        Self { live, lane, args, told, kept: Vec::new(), waits: Vec::new(), acked, gap }
     }
 
     fn write(mut self) -> Result<()> {
         let mut first = 0;
         let mut batch = 0;
-        while self.args.batches == 0 || batch < self.args.batches {
+        while (self.args.batches == 0 || batch < self.args.batches) && !self.told.load(Ordering::SeqCst) {
             let size = batch % 3 + 1;
             self.append(first, size, batch);
             if self.args.spoil && batch % 4 == 1 {
@@ -268,6 +291,8 @@ impl<'a> Lane<'a> {
                 self.waits.push(begun.elapsed());
                 match appended {
                     Ok(appended) => {
+                        self.gap = self.gap.max(self.acked.elapsed());
+                        self.acked = Instant::now();
                         self.settle();
                         let hash = appended.items.last().map(|item| item.hash.to_string()).unwrap_or_default();
                         say(format_args!("A {thread} {first} {size} {hash}"));
@@ -340,6 +365,7 @@ impl<'a> Lane<'a> {
         let at = |share: usize| self.waits.get(self.waits.len() * share / 100).map_or(0, Duration::as_micros);
         let longest = self.waits.last().map_or(0, Duration::as_micros);
         say(format_args!("L {} {} {} {} {longest}", self.live.id(), self.waits.len(), at(50), at(99)));
+        say(format_args!("G {} {}", self.live.id(), self.gap.max(self.acked.elapsed()).as_millis()));
     }
 }
 

@@ -8,7 +8,9 @@ use crate::plan::Plan;
 use crate::report::{Outcome, Stop};
 use crate::suites::{Run, Suite, kills};
 
+pub(super) use deaths::unanswered;
 pub(crate) use deaths::{Drill, play_drill};
+pub(super) use races::one_head;
 
 /// What asks a row.
 #[derive(Debug)]
@@ -68,12 +70,12 @@ pub(super) const ROWS: [Row; 28] = [
     row("B15", Target::Suites(&["T10"])),
     row("B16", Target::Suites(&["T09"])),
     row("B17", Target::Own("killed-creators", deaths::killed_creators)),
-    row("B18", Target::Own("one-head", races::one_head)),
+    row("B18", Target::Own("one-head", one_head)),
     row("B19", Target::Suites(&["T13"])),
     row("B20", Target::Own("kept-out", races::kept_out)),
     row("B23", Target::Own("killed-turns", deaths::killed_turns)),
     row("B24", Target::Own("cancelled", races::cancelled)),
-    row("B25", Target::Own("unanswered", deaths::unanswered)),
+    row("B25", Target::Own("unanswered", unanswered)),
     row("B26", Target::Suites(&["T12"])),
     row("B27", Target::Suites(&["T12"])),
     row("B29", Target::Own("unknown-words", places::unknown_words)),

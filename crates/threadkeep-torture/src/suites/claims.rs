@@ -5,17 +5,17 @@ mod places;
 pub(crate) use places::{Renumber, play_renumber};
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use tempfile::TempDir;
 use threadkeep::ItemId;
 
 use crate::Result;
 use crate::actor::{Peer, monotonic};
 use crate::checker::{self, Depth, Findings};
+use crate::ground::{self, Ground, tamper};
 use crate::oracle::{Rule, Tally};
-use crate::plan::{self, Plan, Random};
+use crate::plan::{Plan, Random};
 use crate::report::{Outcome, Stop};
 use crate::work;
 
@@ -98,8 +98,7 @@ impl Ledger {
 #[derive(Debug)]
 pub(super) struct Scene<'a> {
     plan: &'a Plan,
-    /// The store's; removed at the end.
-    folder: TempDir,
+    ground: Ground,
     pub(super) random: Random,
     pub(super) ledger: Ledger,
     pub(super) tally: Tally,
@@ -109,12 +108,12 @@ pub(super) struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     pub(super) fn new(plan: &'a Plan) -> Result<Self> {
-        let (folder, random) = (plan::fast_folder()?, plan.random("claims"));
-        Ok(Self { plan, folder, random, ledger: Ledger::default(), tally: Tally::default(), next: 0 })
+        let (ground, random) = (plan.ground()?, plan.random("claims"));
+        Ok(Self { plan, ground, random, ledger: Ledger::default(), tally: Tally::default(), next: 0 })
     }
 
     pub(super) fn store(&self) -> PathBuf {
-        self.folder.path().join("store")
+        self.ground.store("store")
     }
 
     pub(super) fn peer(&self, label: &str) -> Result<Peer> {
@@ -181,6 +180,20 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
+    /// Kills a process, which counts as dead then.
+    pub(super) fn kill(&self, peer: Peer) -> Result<()> {
+        let label = peer.label.clone();
+        peer.kill();
+        ground::bury(&self.store(), &label)
+    }
+
+    /// The same for one that dies between a commit and its answer.
+    pub(super) fn die_after(&self, peer: Peer, order: &str) -> Result<()> {
+        let label = peer.label.clone();
+        peer.die_after(order)?;
+        ground::bury(&self.store(), &label)
+    }
+
     pub(super) fn judge(&mut self) {
         let threads: Vec<(String, u64)> = self.ledger.threads.keys().map(|thread| (thread.clone(), 0)).collect();
         let depth = Depth { verify: true, integrity: true, ..Depth::default() };
@@ -210,7 +223,7 @@ fn barriers(scene: &mut Scene<'_>, outcome: &mut Outcome, rounds: u64) -> Result
                 let mut victim = scene.peer("victim")?;
                 victim.must(&format!("claim {thread}"))?;
                 scene.append(&mut victim, &thread, 1)?;
-                victim.kill();
+                scene.kill(victim)?;
             }
             let at = monotonic() + NOTICE + size * 100_000;
             watcher.tell(&format!("watch {thread} {}", at + NOTICE))?;
@@ -222,7 +235,9 @@ fn barriers(scene: &mut Scene<'_>, outcome: &mut Outcome, rounds: u64) -> Result
     }
     outcome.figure("barriers of 2 to 64", rounds * BARRIERS.len() as u64);
     outcome.figure("claims at them", claims);
-    outcome.figure("bytes written by losers", bytes);
+    if !ground::is_remote(&scene.store()) {
+        outcome.figure("bytes written by losers", bytes);
+    }
     Ok(())
 }
 
@@ -263,7 +278,8 @@ impl Scene<'_> {
             }
             bytes += answer.bytes;
         }
-        if bytes > 0 {
+        // On a server asking is writing to a socket.
+        if bytes > 0 && !ground::is_remote(&self.store()) {
             self.tally.add(Rule::Misbehaved, format!("{thread}: those who were refused wrote {bytes} bytes"));
         }
         self.append(holder, thread, 1)?;
@@ -315,7 +331,7 @@ fn deaths(scene: &mut Scene<'_>, outcome: &mut Outcome, rounds: u64) -> Result<(
         holder.must(&format!("claim {thread}"))?;
         scene.append(&mut holder, thread, 2)?;
         scene.refuse(&mut next, thread, &holder.label)?;
-        holder.kill();
+        scene.kill(holder)?;
         times.push(next.insist(&format!("claim {thread}"))?);
         scene.append(&mut next, thread, 1)?;
         next.must(&format!("release {thread}"))?;
@@ -498,11 +514,4 @@ fn controls(plan: &Plan, outcome: &mut Outcome) -> Result<()> {
     }
     outcome.control("a claim that its holder's row does not keep", scene.tally.count(Rule::TwoWriters) > 0);
     Ok(())
-}
-
-/// Changes a store behind the library's back.
-pub(super) fn tamper(store: &Path, sql: &str) -> Result<()> {
-    let connection = rusqlite::Connection::open(store.join("threadkeep.db")).map_err(|error| error.to_string())?;
-    connection.busy_timeout(Duration::from_secs(10)).map_err(|error| error.to_string())?;
-    connection.execute_batch(sql).map_err(|error| error.to_string())
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::checker::{self, Depth};
 use crate::child::Child;
 use crate::oracle::{Journal, Rule};
-use crate::plan::{self, Plan};
+use crate::plan::Plan;
 use crate::report::{Outcome, Stop};
 use crate::suites::{Writing, kills};
 use crate::{Result, suites::kills::hear_all};
@@ -37,8 +37,8 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
 /// Has all of them write on a disk, notes how it went, and judges what is stored.
 pub(crate) fn crowd(plan: &Plan, outcome: &mut Outcome, crowd: Crowd) -> Result<()> {
     let Crowd { processes, lanes: width, batches, kept_out } = crowd;
-    let folder = plan::disk_folder()?;
-    let store = folder.path().join("store");
+    let ground = plan.disk_ground()?;
+    let store = ground.store("store");
     let mut journal = Journal::default();
     let mut children = Vec::new();
     for process in 0..processes {

@@ -15,8 +15,9 @@ use crate::Result;
 use crate::actor::{Peer, monotonic};
 use crate::checker::{self, Depth};
 use crate::child::Child;
+use crate::ground;
 use crate::oracle::{Rule, Tally};
-use crate::plan::{self, Plan, Random};
+use crate::plan::{Plan, Random};
 use crate::report::{Outcome, Stop};
 
 pub(crate) use player::{Play, play};
@@ -24,7 +25,8 @@ pub(crate) use reading::{Dump, play_dump};
 
 /// Runs the suite.
 pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
-    let (histories, ops) = (plan.pick(10, 100, 500), plan.pick(400, 2_000, 2_000));
+    let histories = if plan.server.is_some() { plan.pick(6, 40, 200) } else { plan.pick(10, 100, 500) };
+    let ops = plan.pick(400, 2_000, 2_000);
     let mut random = plan.random("history");
     let (mut done, mut items, mut kills) = (0, 0, 0);
     let mut kept = Vec::new();
@@ -102,8 +104,8 @@ fn record(
     random: &mut Random,
     tally: &mut Tally,
 ) -> Result<Account> {
-    let folder = plan::fast_folder()?;
-    let store = folder.path().join("store");
+    let ground = plan.ground()?;
+    let store = ground.store("store");
     let mut maker = Peer::plain(plan, &store, "maker")?;
     for thread in 0..setting.threads {
         maker.must(&format!("new {}", player::name(thread)))?;
@@ -133,6 +135,7 @@ fn record(
         let Part { life: dead, child, mut heard } = parts.swap_remove(victim);
         let before = monotonic();
         heard.extend(child.kill());
+        ground::bury(&store, &player::label(dead))?;
         account.hear(dead, &heard, Some((before, monotonic())), tally);
         let mut successor = start(life, random)?;
         successor.child.go()?;

@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 use crate::Result;
 use crate::checker::{self, Depth};
 use crate::child::{Child, SILENT};
+use crate::ground::{self, Ground};
 use crate::oracle::{Journal, Rule, Tally};
-use crate::plan::{self, Plan, Random};
+use crate::plan::{Plan, Random};
 use crate::report::{Outcome, Stop};
 use crate::suites::Writing;
+use crate::work;
 
 const WRITERS: u64 = 4;
 const READERS: usize = 2;
@@ -28,9 +30,8 @@ const ROUNDS_TO_VERIFY: u64 = 50;
 
 /// Runs the suite.
 pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
-    let kills = plan.pick(200, 2_000, 10_000);
-    let folder = plan::fast_folder()?;
-    let mut run = Run::new(plan, folder.path().join("store"), false);
+    let kills = if plan.server.is_some() { plan.pick(40, 500, 2_000) } else { plan.pick(200, 2_000, 10_000) };
+    let mut run = Run::new(plan, plan.ground()?, false);
     for round in 0.. {
         if run.kills >= kills || run.tally.total() >= ENOUGH {
             break;
@@ -67,8 +68,7 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
 
 /// The same with writers that lie: says how many kills it took, and whether the oracle saw a loss.
 pub(crate) fn control(plan: &Plan) -> Result<(u32, bool)> {
-    let folder = plan::fast_folder()?;
-    let mut control = Run::new(plan, folder.path().join("control"), true);
+    let mut control = Run::new(plan, plan.ground()?, true);
     for round in 0..20 {
         control.round(round)?;
         if control.tally.count(Rule::AckedLost) > 0 {
@@ -81,6 +81,7 @@ pub(crate) fn control(plan: &Plan) -> Result<(u32, bool)> {
 struct Run<'a> {
     plan: &'a Plan,
     random: Random,
+    ground: Ground,
     store: PathBuf,
     lie: bool,
     life: u64,
@@ -101,14 +102,14 @@ struct Writer {
 }
 
 impl<'a> Run<'a> {
-    fn new(plan: &'a Plan, store: PathBuf, lie: bool) -> Self {
+    fn new(plan: &'a Plan, ground: Ground, lie: bool) -> Self {
         let mut journal = Journal::default();
         for lane in 0..WRITERS * 2 {
             journal.open(&thread(lane), lane);
         }
         let (random, tally) = (plan.random("kills"), Tally::default());
-        let recoveries = Vec::new();
-        Self { plan, random, store, lie, life: 0, kills: 0, busy: 0, records: 0, journal, tally, recoveries }
+        let (store, recoveries) = (ground.store("store"), Vec::new());
+        Self { plan, random, ground, store, lie, life: 0, kills: 0, busy: 0, records: 0, journal, tally, recoveries }
     }
 
     fn round(&mut self, round: u64) -> Result<()> {
@@ -129,19 +130,20 @@ impl<'a> Run<'a> {
         let victim = usize::try_from(self.random.below(WRITERS)).unwrap_or(0);
         let victim = writers.swap_remove(victim);
         let number = victim.number;
-        self.kill(victim);
+        self.kill(victim)?;
         let successor = self.start(number, round + 1)?;
         self.wait_until_ready(&successor);
         writers.push(successor);
         self.pause(40);
         self.hear_reader(&importer.kill());
+        ground::bury(&self.store, "importer")?;
         self.kills += 1;
         for reader in readers {
             self.hear_reader(&reader.kill());
         }
         self.random.shuffle(&mut writers);
         for writer in writers {
-            self.kill(writer);
+            self.kill(writer)?;
             self.pause(3);
         }
         let journal = &mut self.journal;
@@ -183,7 +185,7 @@ impl<'a> Run<'a> {
 
     /// The folder whose one file is imported while it grows.
     fn imported(&self) -> PathBuf {
-        self.store.with_extension("sessions")
+        self.ground.folder().join("sessions")
     }
 
     fn importing(&self) -> Command {
@@ -241,7 +243,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn kill(&mut self, writer: Writer) {
+    fn kill(&mut self, writer: Writer) -> Result<()> {
         let life = writer.life;
         for line in writer.child.kill() {
             let words: Vec<&str> = line.split(' ').collect();
@@ -254,6 +256,7 @@ impl<'a> Run<'a> {
         self.kills += 1;
         let lanes = [writer.number * 2, writer.number * 2 + 1];
         self.busy += u32::from(lanes.iter().any(|lane| self.journal.is_busy(&thread(*lane))));
+        ground::bury(&self.store, &work::writer(life))
     }
 
     fn pause(&mut self, millis: u64) {

@@ -10,10 +10,11 @@ use threadkeep::{ListQuery, NewThread, StoreOptions, TurnEnd, TurnQuery, TurnSta
 
 use crate::Result;
 use crate::child::{Child, say};
+use crate::ground::tamper;
 use crate::oracle::{Rule, Tally};
 use crate::plan::{self, Plan};
 use crate::report::{Outcome, Stop};
-use crate::suites::claims::{Scene, make, tamper};
+use crate::suites::claims::{Scene, make};
 use crate::work::{self, told};
 
 /// Does one thing over and over until it is killed, or often enough.
@@ -269,7 +270,7 @@ fn judge_turns(folder: &Path, acked: &[threadkeep::ItemId], place: &str, tally: 
 
 /// B25: the client dies after the commit and before its answer; another process repeats it and gets the first result. And two
 /// processes use one id at once: it is stored once.
-pub(super) fn unanswered(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
+pub(in crate::suites) fn unanswered(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     let rounds = plan.pick(8, 100, 500);
     let mut scene = Scene::new(plan)?;
     let mut next = scene.peer("next")?;
@@ -278,7 +279,7 @@ pub(super) fn unanswered(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop>
         let mut mortal = scene.peer("mortal")?;
         mortal.must("claim unanswered")?;
         let (order, ids) = scene.order("unanswered", 2);
-        mortal.die_after(&order)?;
+        scene.die_after(mortal, &order)?;
         next.insist("claim unanswered")?;
         let answers = [next.must(&order)?, next.must(&order)?];
         for answer in &answers {

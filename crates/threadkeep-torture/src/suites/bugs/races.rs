@@ -7,9 +7,10 @@ use std::sync::Barrier;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use threadkeep::{Address, AppendOptions, Appended, Expect, ItemQuery, LiveThread, NewThread, Store, StoreOptions};
+use threadkeep::{Address, AppendOptions, Appended, Expect, ItemQuery, LiveThread, NewThread, Store};
 
 use crate::Result;
+use crate::ground;
 use crate::oracle::{Rule, Tally};
 use crate::plan::{self, Plan, Random};
 use crate::report::{Outcome, Stop};
@@ -33,18 +34,18 @@ pub(super) fn kept_out(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
 }
 
 /// B18: two who share a claim append with the same expected head at the same moment: one of them succeeds.
-pub(super) fn one_head(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
+pub(in crate::suites) fn one_head(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     let races = plan.pick(200, 2_000, 10_000);
-    let folder = plan::fast_folder()?;
+    let ground = plan.ground()?;
     let mut tally = Tally::default();
-    let stored = race(&folder.path().join("store"), races, true, &mut tally)?;
+    let stored = race(&ground.store("store"), races, true, &mut tally)?;
     if stored != races {
         tally.add(Rule::Misbehaved, format!("{races} races left {stored} items"));
     }
     outcome.tally.absorb(tally, "one head");
     outcome.figure("races for one head", races);
     let mut control = Tally::default();
-    race(&folder.path().join("control"), 20, false, &mut control)?;
+    race(&ground.store("control"), 20, false, &mut control)?;
     outcome.control("two who expect nothing", !control.is_empty());
     Ok(())
 }
@@ -56,7 +57,8 @@ fn create(store: &Store, thread: &str) -> Result<LiveThread> {
 }
 
 fn open(folder: &Path) -> Result<Store> {
-    pollster::block_on(Store::open(StoreOptions::folder(folder).label("bugs"))).map_err(told)
+    let options = ground::options(folder).map_err(told)?;
+    pollster::block_on(Store::open(options.label("bugs"))).map_err(told)
 }
 
 /// Races two clones of a handle; gives how many items are stored then.

@@ -4,10 +4,13 @@
 use std::path::Path;
 use std::process::Command;
 
+use threadkeep::{Host as _, SystemHost};
+
 use super::{Scene, make};
 use crate::Result;
 use crate::actor::Peer;
 use crate::child::{Child, say};
+use crate::ground;
 use crate::oracle::Rule;
 use crate::plan::Plan;
 use crate::report::Outcome;
@@ -22,8 +25,12 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Runs all of them.
 pub(super) fn run(scene: &mut Scene<'_>, outcome: &mut Outcome, rounds: u64) -> Result<()> {
-    lock_files(scene, outcome, rounds)?;
     clocks(scene, outcome, rounds)?;
+    if ground::is_remote(&scene.store()) {
+        // What the machine itself says of its processes counts for nothing there.
+        return Ok(());
+    }
+    lock_files(scene, outcome, rounds)?;
     if !tools::is_root() {
         outcome.figure("namespaces, boot ids, other users", "SKIP this needs root");
         return Ok(());
@@ -90,9 +97,7 @@ fn lock_files(scene: &mut Scene<'_>, outcome: &mut Outcome, rounds: u64) -> Resu
 fn clocks(scene: &mut Scene<'_>, outcome: &mut Outcome, rounds: u64) -> Result<()> {
     let mut now = scene.peer("now")?;
     make(&mut now, "timed")?;
-    let today = std::fs::metadata(scene.store()).and_then(|meta| meta.modified()).ok();
-    let today = today.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-    let today = today.and_then(|time| i64::try_from(time.as_millis()).ok()).ok_or("a file without a time")?;
+    let today = SystemHost.now().0;
     for round in 0..rounds {
         let shift = if round % 2 == 0 { 10 * YEAR } else { -10 * YEAR };
         let clock = (today + shift).to_string();
@@ -105,7 +110,7 @@ fn clocks(scene: &mut Scene<'_>, outcome: &mut Outcome, rounds: u64) -> Result<(
         away.must("claim timed")?;
         scene.append(&mut away, "timed", 1)?;
         scene.refuse(&mut now, "timed", "away")?;
-        away.kill();
+        scene.kill(away)?;
         now.insist("claim timed")?;
         scene.append(&mut now, "timed", 1)?;
         now.must("release timed")?;
@@ -117,7 +122,7 @@ fn clocks(scene: &mut Scene<'_>, outcome: &mut Outcome, rounds: u64) -> Result<(
 /// A user who may not look at the lock files steals nothing and is told.
 fn strangers(scene: &mut Scene<'_>, outcome: &mut Outcome) -> Result<()> {
     let told = |error: std::io::Error| error.to_string();
-    let path = |name: &str| scene.folder.path().join(name);
+    let path = |name: &str| scene.ground.folder().join(name);
     let (store, program) = (path("shared"), path("program"));
     std::fs::copy(&scene.plan.program, &program).map_err(told)?;
     let mut holder = Peer::plain(scene.plan, &store, "holder")?;
@@ -127,7 +132,7 @@ fn strangers(scene: &mut Scene<'_>, outcome: &mut Outcome) -> Result<()> {
     holder.must("claim held")?;
     let open = "chmod 755 \"$1\" \"$1/program\" && chmod 777 \"$1/shared\" && chmod 666 \"$1/shared\"/*";
     let close = "chmod 700 \"$1/shared/holders\"";
-    let folder = scene.folder.path().display().to_string();
+    let folder = scene.ground.folder().display().to_string();
     tools::run("sh", &["-c", &format!("{open} && {close}"), "sh", &folder])?;
     let plan = Plan { program, ..Plan::new(scene.plan.size, Some(scene.plan.seed), None)? };
     let nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
@@ -156,7 +161,7 @@ fn containers(scene: &mut Scene<'_>, outcome: &mut Outcome, rounds: u64) -> Resu
 
 /// A holder that says it belongs to another start of the system.
 fn boots(scene: &mut Scene<'_>, outcome: &mut Outcome, rounds: u64) -> Result<()> {
-    let file = scene.folder.path().join("boot_id");
+    let file = scene.ground.folder().join("boot_id");
     std::fs::write(&file, "00000000-0000-4000-8000-000000000000\n").map_err(|error| error.to_string())?;
     let file = file.display().to_string();
     let script = format!("mount --bind \"$0\" {BOOT_ID} && exec \"$@\"");

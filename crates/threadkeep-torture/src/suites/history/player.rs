@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::PathBuf;
 
-use threadkeep::StoreOptions;
-
 use crate::Result;
 use crate::actor::{Actor, monotonic, told};
 use crate::child::say;
+use crate::ground;
 use crate::plan::Random;
+use crate::work;
 
 /// Plays a part in a history.
 #[derive(Debug, clap::Args)]
@@ -46,7 +46,7 @@ pub(super) fn label(life: u64) -> String {
 
 /// Plays the process.
 pub(crate) fn play(args: &Play) -> Result<()> {
-    let options = StoreOptions::folder(&args.store).label(label(args.life));
+    let options = ground::options(&args.store).map_err(work::told)?.label(label(args.life));
     let mut player = Player {
         actor: Actor::open(options)?,
         random: Random::from_seed(args.seed),

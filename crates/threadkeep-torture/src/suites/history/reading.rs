@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
 use threadkeep::blocking::Store;
-use threadkeep::{Address, Hash, ItemId, ItemQuery, StoreOptions};
+use threadkeep::{Address, Hash, ItemId, ItemQuery};
 
 use super::check::{Entry, History, Op, Step};
 use crate::Result;
 use crate::actor::{PAGE, link, note};
 use crate::child::say;
+use crate::ground;
 use crate::oracle::{Rule, Tally};
 use crate::work::{self, told};
 
@@ -24,7 +25,7 @@ pub(crate) struct Dump {
 
 /// Plays the process that reads.
 pub(crate) fn play_dump(args: &Dump) -> Result<()> {
-    let store = Store::open(StoreOptions::folder(&args.store).label("dump")).map_err(told)?;
+    let store = ground::options(&args.store).and_then(|options| Store::open(options.label("dump"))).map_err(told)?;
     for thread in &args.threads {
         let id = work::thread_id(thread)?;
         for branch in store.tree(&id).map_err(told)?.branches {

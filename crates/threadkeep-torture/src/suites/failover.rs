@@ -1,0 +1,232 @@
+//! T18: the server that takes the writes is killed under load, again and again, and another one takes its place.
+//!
+//! Every commit is answered when a second server has it too. The writers are processes that know all servers by one address, and that
+//! nobody helps: what was told as failed stays in their handles and goes on under the same ids.
+
+mod cluster;
+
+use std::time::{Duration, Instant};
+
+use self::cluster::Cluster;
+use crate::Result;
+use crate::checker::{self, Depth};
+use crate::child::Child;
+use crate::oracle::{Journal, Rule, Tally};
+use crate::plan::{Plan, Random};
+use crate::report::{Outcome, Stop};
+use crate::suites::{Writing, kills::hear_all};
+use crate::tools;
+
+const CLIENTS: u64 = 4;
+/// How many kills the same processes live through.
+const KILLS_OF_A_LIFE: u64 = 5;
+/// How long replication is held up before a kill: long enough for commits that don't wait for it.
+const HELD: Duration = Duration::from_millis(300);
+
+/// Runs the suite.
+pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
+    if !tools::is_root() {
+        return Err(Stop::Skip { reason: "killing a whole node needs root".to_owned(), by_system: true });
+    }
+    let kills = plan.pick(2, 20, 50);
+    let mut run = Run::new(plan, Cluster::start()?);
+    while run.kills() < kills && run.tally.is_empty() {
+        let more = KILLS_OF_A_LIFE.min(kills - run.kills());
+        run.live(more)?;
+    }
+    let store = run.cluster.address("failover");
+    checker::judge_whole(plan, &store, &run.journal, &mut run.tally);
+    run.promotions.sort_unstable();
+    let at =
+        |share: usize| run.promotions.get((run.promotions.len() * share / 100).min(run.promotions.len().max(1) - 1));
+    let seconds = |share| at(share).map_or(0.0, Duration::as_secs_f64);
+    outcome.figure("servers killed", run.kills());
+    for (kind, count) in KINDS.iter().zip(run.counts) {
+        outcome.figure(kind.words(), count);
+    }
+    outcome.figure("clients", CLIENTS);
+    outcome.figure("items acked", run.journal.acked);
+    outcome.figure("appends told as failed and kept", run.kept);
+    outcome.figure("another server leads after, s p50/max", format!("{:.1}/{:.1}", seconds(50), seconds(100)));
+    outcome.figure("longest time of a client without an answer, s", format!("{:.1}", run.silence.as_secs_f64()));
+    let held = run.control()?;
+    outcome.tally.absorb(run.tally, "failover");
+    outcome.control("`Written`, which waits for no other server, with replication held up", held);
+    Ok(())
+}
+
+/// What is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The server with all its processes.
+    Server,
+    /// The same while others get its log too late.
+    Behind,
+    /// All that runs on its machine, also what watches it.
+    Machine,
+    /// The server that has just been promoted, before anybody follows it.
+    Again,
+}
+
+const KINDS: [Kind; 4] = [Kind::Server, Kind::Behind, Kind::Machine, Kind::Again];
+
+impl Kind {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Server => "of these the server alone",
+            Self::Behind => "with replication held up before",
+            Self::Machine => "with the whole machine",
+            Self::Again => "just promoted",
+        }
+    }
+}
+
+struct Run<'a> {
+    plan: &'a Plan,
+    cluster: Cluster,
+    random: Random,
+    journal: Journal,
+    tally: Tally,
+    life: u64,
+    /// How many were killed in which way.
+    counts: [u64; KINDS.len()],
+    kept: u64,
+    promotions: Vec<Duration>,
+    silence: Duration,
+}
+
+struct Client {
+    life: u64,
+    child: Child,
+}
+
+fn lane_name(lane: u64) -> String {
+    format!("lane-{lane}")
+}
+
+impl<'a> Run<'a> {
+    fn new(plan: &'a Plan, cluster: Cluster) -> Self {
+        let mut journal = Journal::default();
+        (0..CLIENTS * 2).for_each(|lane| journal.open(&lane_name(lane), lane));
+        let (random, tally, promotions) = (plan.random("failover"), Tally::default(), Vec::new());
+        let (counts, silence) = ([0; KINDS.len()], Duration::ZERO);
+        Self { plan, cluster, random, journal, tally, life: 0, counts, kept: 0, promotions, silence }
+    }
+
+    fn kills(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Clients write while servers are killed, and end; then a fresh process looks.
+    fn live(&mut self, kills: u64) -> Result<()> {
+        let mut clients = (0..CLIENTS).map(|number| self.start(number)).collect::<Result<Vec<_>>>()?;
+        for client in &clients {
+            client.child.hear_until("R")?;
+        }
+        for _ in 0..kills {
+            // Whoever was killed last may still be on its way back.
+            self.cluster.wait_until_in_step()?;
+            std::thread::sleep(Duration::from_millis(200 + self.random.below(800)));
+            let kind = self.choose();
+            self.kill(kind)?;
+            self.listen(&clients)?;
+        }
+        for Client { life, mut child } in clients.drain(..) {
+            child.go()?;
+            let (status, lines) = child.finish()?;
+            if !status.success() {
+                self.tally.add(Rule::Misbehaved, format!("a client ended with {status}"));
+            }
+            self.hear(life, &lines);
+        }
+        // Everybody has come back by himself.
+        self.cluster.wait_until_whole()?;
+        let store = self.cluster.address("failover");
+        checker::judge(self.plan, &store, &mut self.journal, Depth::default(), &mut self.tally);
+        Ok(())
+    }
+
+    /// Every way comes; a machine is missed for its twenty seconds, which is too long for every change.
+    fn choose(&mut self) -> Kind {
+        let kinds = self.plan.pick(&KINDS[..2], &KINDS[..], &KINDS[..]);
+        kinds.get(usize::try_from(self.kills()).unwrap_or(0) % kinds.len()).copied().unwrap_or(Kind::Server)
+    }
+
+    fn start(&mut self, number: u64) -> Result<Client> {
+        self.life += 1;
+        let lanes = [number * 2, number * 2 + 1].map(|lane| format!("{}={lane}", lane_name(lane))).join(",");
+        let writing = Writing { lanes: &lanes, life: self.life, level: "synced", batches: 0, lie: false };
+        let mut command = writing.command(self.plan, &self.cluster.address("failover"));
+        command.args(["--patient", "--until-told"]);
+        Ok(Client { life: self.life, child: Child::start(command)? })
+    }
+
+    fn kill(&mut self, kind: Kind) -> Result<()> {
+        let leader = self.cluster.wait_for_leader(None)?;
+        let begun = Instant::now();
+        match kind {
+            Kind::Machine => self.cluster.power_off(leader),
+            Kind::Server | Kind::Again => drop(self.cluster.kill_server(leader)?),
+            Kind::Behind => {
+                self.cluster.hold_replication(leader)?;
+                std::thread::sleep(HELD);
+                self.cluster.kill_server(leader)?;
+            }
+        }
+        let next = self.cluster.wait_for_leader(Some(leader))?;
+        self.promotions.push(begun.elapsed());
+        if kind == Kind::Machine {
+            self.cluster.power_on(leader)?;
+        }
+        if kind == Kind::Again {
+            // Whoever has no follower in step is replaced by nobody, and has to come back itself.
+            self.cluster.kill_server(next)?;
+        }
+        if let Some(count) = KINDS.iter().position(|other| *other == kind).and_then(|at| self.counts.get_mut(at)) {
+            *count += 1;
+        }
+        Ok(())
+    }
+
+    /// Waits until every client was answered after the kill.
+    fn listen(&mut self, clients: &[Client]) -> Result<()> {
+        for Client { life, child } in clients {
+            let mut lines = child.heard();
+            let goes_on = child.listen("A", crate::child::HANG, &mut lines)?;
+            self.hear(*life, &lines);
+            if !goes_on {
+                self.tally.add(Rule::Misbehaved, format!("client {life} does not go on"));
+            }
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, life: u64, lines: &[String]) {
+        for line in lines {
+            let words: Vec<&str> = line.split(' ').collect();
+            match words.as_slice() {
+                ["E", _, _, _, "kept", ..] => self.kept += 1,
+                ["E" | "W" | "X", ..] => self.tally.add(Rule::Misbehaved, format!("client {life}: {line}")),
+                ["G", _, millis] => {
+                    self.silence = self.silence.max(Duration::from_millis(millis.parse().unwrap_or(0)));
+                }
+                _ => {}
+            }
+        }
+        hear_all(&mut self.journal, life, lines);
+    }
+
+    /// What was acknowledged without waiting for a second server is lost with the first one; says whether that is seen.
+    fn control(&mut self) -> Result<bool> {
+        let (store, mut journal, mut tally) = (self.cluster.address("control"), Journal::default(), Tally::default());
+        journal.open("control", 0);
+        let writing = Writing { lanes: "control=0", life: 1, level: "written", batches: 0, lie: false };
+        let child = Child::start(writing.command(self.plan, &store))?;
+        let mut lines = child.hear_until("A")?;
+        self.kill(Kind::Behind)?;
+        lines.extend(child.kill());
+        hear_all(&mut journal, 1, &lines);
+        checker::judge(self.plan, &store, &mut journal, Depth::default(), &mut tally);
+        Ok(tally.count(Rule::AckedLost) > 0)
+    }
+}
