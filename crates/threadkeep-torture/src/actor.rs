@@ -35,6 +35,9 @@ pub(crate) struct Act {
     /// A clock that stands still at this time, in milliseconds.
     #[arg(long, allow_hyphen_values = true)]
     clock: Option<i64>,
+    /// How long a call waits for others or for a server, in milliseconds.
+    #[arg(long)]
+    bound: Option<u64>,
 }
 
 /// Plays the actor.
@@ -42,6 +45,9 @@ pub(crate) fn play(args: &Act) -> Result<()> {
     let mut options = ground::options(&args.store).map_err(work::told)?.label(&args.label);
     if let Some(clock) = args.clock {
         options = options.host(Arc::new(Jumping::at(clock)));
+    }
+    if let Some(bound) = args.bound {
+        options = options.busy_bound(Duration::from_millis(bound));
     }
     let mut actor = Actor::open(options)?;
     say("R");

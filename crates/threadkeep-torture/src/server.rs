@@ -58,7 +58,10 @@ impl Server {
         let words = [&as_account()[..], &[initdb.as_str()], &args].concat();
         let (program, args) = words.split_first().ok_or("no program")?;
         tools::run(program, args)?;
-        let mut file = OpenOptions::new().append(true).open(self.data().join("postgresql.conf")).map_err(told)?;
+        let append = |name: &str| OpenOptions::new().append(true).open(self.data().join(name));
+        let mut file = append("pg_hba.conf").map_err(told)?;
+        writeln!(file, "host all all samenet trust").map_err(told)?;
+        let mut file = append("postgresql.conf").map_err(told)?;
         let folder = self.folder.display();
         let listen = if settings.contains("listen_addresses") { "" } else { "listen_addresses = ''" };
         writeln!(file, "{SETTINGS}{listen}\nunix_socket_directories = '{folder}'\n{settings}").map_err(told)

@@ -9,6 +9,7 @@ mod cuts;
 mod failing;
 mod failover;
 mod history;
+mod hosts;
 mod kills;
 mod moves;
 mod mutants;
@@ -55,6 +56,7 @@ const SUITES: &[Run] = &[
     ("T14", "moves", moves::run),
     ("T15", "access", access::run),
     ("T18", "failover", failover::run),
+    ("T18", "hosts", hosts::run),
     ("T18", "server-kills", remote::killed),
     ("T18", "server-history", remote::histories),
     ("T18", "server-claims", remote::claimed),

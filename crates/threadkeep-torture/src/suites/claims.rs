@@ -97,7 +97,7 @@ impl Ledger {
 /// A store, and what is known of it.
 #[derive(Debug)]
 pub(super) struct Scene<'a> {
-    plan: &'a Plan,
+    pub(super) plan: &'a Plan,
     ground: Ground,
     pub(super) random: Random,
     pub(super) ledger: Ledger,
@@ -169,7 +169,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Tries to claim what a living process holds: it must be refused, and told who that is.
-    fn refuse(&mut self, peer: &mut Peer, thread: &str, holder: &str) -> Result<()> {
+    pub(super) fn refuse(&mut self, peer: &mut Peer, thread: &str, holder: &str) -> Result<()> {
         let answer = peer.ask(&format!("claim {thread}"))?;
         if answer.is_ok() {
             self.tally.add(Rule::TwoWriters, format!("{thread} was stolen from {holder}"));
