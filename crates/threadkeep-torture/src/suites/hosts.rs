@@ -46,11 +46,12 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
         run.round(round, round == 1 && plan.pick(false, true, true))?;
     }
     run.scene.judge();
-    let Counts { early, on_its_way, stored, unknown, refused, waited } = run.counts;
-    outcome.figure("times cut off and taken over", early + on_its_way);
-    outcome.figure("of these with an append on its way", on_its_way);
-    outcome.figure("which was stored before", stored);
-    outcome.figure("or whose outcome nobody knew", unknown);
+    let Counts { early, within, unanswered, stored, unknown, refused, waited } = run.counts;
+    outcome.figure("times cut off and taken over", early + within + unanswered);
+    outcome.figure("of these in an append", within);
+    outcome.figure("between a commit and its answer", unanswered);
+    outcome.figure("appends that were stored before the cut", stored);
+    outcome.figure("appends whose outcome nobody knew", unknown);
     outcome.figure("stale appends refused as such", refused);
     outcome.figure("leases that ran out by themselves", waited);
     outcome.figure("items acked", run.scene.ledger.acked);
@@ -59,13 +60,26 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     Ok(())
 }
 
+/// When the holder is cut off.
+#[derive(Debug, Clone, Copy)]
+enum Moment {
+    /// Before anything of its append is sent.
+    Before,
+    /// At any moment of it.
+    Within,
+    /// When it is committed and not answered.
+    AfterCommit,
+}
+
+/// The order in which they come.
+const MOMENTS: [Moment; 4] = [Moment::Before, Moment::Within, Moment::AfterCommit, Moment::Within];
+
 #[derive(Debug, Default)]
 struct Counts {
-    /// Cut off before anything was sent.
     early: u64,
-    /// Cut off while an append was on its way.
-    on_its_way: u64,
-    /// And was stored.
+    within: u64,
+    unanswered: u64,
+    /// Its append was stored before.
     stored: u64,
     /// And its outcome was not known.
     unknown: u64,
@@ -104,18 +118,9 @@ impl Run<'_> {
         }
         self.scene.refuse(&mut taker, THREAD, HOLDER)?;
         let (late, ids) = self.scene.order(THREAD, 2);
-        let on_its_way = round % 3 != 0;
-        if on_its_way {
-            holder.tell(&late)?;
-            // An append takes a millisecond or two.
-            std::thread::sleep(Duration::from_micros(self.random.below(3_000)));
-        }
-        self.network.cut(HOLDER)?;
-        self.counts.on_its_way += u64::from(on_its_way);
-        self.counts.early += u64::from(!on_its_way);
-        if !on_its_way {
-            holder.tell(&late)?;
-        }
+        let place = usize::try_from(round).unwrap_or(0) % MOMENTS.len();
+        let moment = MOMENTS.get(place).copied().unwrap_or(Moment::Before);
+        self.cut(moment, &mut holder, &late)?;
         if waits {
             std::thread::sleep(LEASE);
             self.counts.waited += 1;
@@ -140,6 +145,45 @@ impl Run<'_> {
         taker.must(&format!("release {THREAD}"))?;
         holder.finish()?;
         taker.finish()
+    }
+
+    /// Cuts the holder off at some moment of its append.
+    fn cut(&mut self, moment: Moment, holder: &mut Peer, late: &str) -> Result<()> {
+        match moment {
+            Moment::Before => {
+                self.network.cut(HOLDER)?;
+                self.counts.early += 1;
+                holder.tell(late)
+            }
+            Moment::Within => {
+                self.counts.within += 1;
+                holder.tell(late)?;
+                // An append takes a millisecond or two.
+                std::thread::sleep(Duration::from_micros(self.random.below(3_000)));
+                self.network.cut(HOLDER)
+            }
+            Moment::AfterCommit => {
+                self.counts.unanswered += 1;
+                let server = self.scene.plan.server.as_ref().ok_or("no server")?;
+                let mut admin = server.admin()?;
+                // Nobody is in step with the server, so that it does not answer a commit.
+                set(&mut admin, "synchronous_standby_names = 'nobody'")?;
+                holder.tell(late)?;
+                let waits = "SELECT pid FROM pg_stat_activity WHERE application_name = $1 AND wait_event = 'SyncRep'";
+                let pid: i32 = wait_for(|| {
+                    let row = admin.query_opt(waits, &[&HOLDER]).map_err(|error| error.to_string())?;
+                    Ok(row.map(|row| row.get(0)))
+                })?;
+                self.network.cut(HOLDER)?;
+                set(&mut admin, "synchronous_standby_names = ''")?;
+                // Its answer is on its way until the server's system gives the connection up.
+                let there = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1";
+                wait_for(|| {
+                    let row = admin.query_one(there, &[&pid]).map_err(|error| error.to_string())?;
+                    Ok((row.get::<_, i64>(0) == 0).then_some(()))
+                })
+            }
+        }
     }
 
     /// What became of the append that was cut off: stored before the take-over, or refused for good. And nothing more is taken from
@@ -184,6 +228,27 @@ impl Run<'_> {
             format!("UPDATE claims SET heartbeat_at = heartbeat_at - {} WHERE label = '{HOLDER}'", LEASE.as_millis());
         ground::tamper(&self.scene.store(), &old)
     }
+}
+
+fn set(admin: &mut postgres::Client, setting: &str) -> Result<()> {
+    let told = |error: postgres::Error| error.to_string();
+    admin.batch_execute(&format!("ALTER SYSTEM SET {setting}")).map_err(told)?;
+    admin.batch_execute("SELECT pg_reload_conf()").map_err(told)?;
+    let (name, value) = setting.split_once(" = ").unwrap_or_default();
+    let now = format!("SELECT 1 WHERE current_setting('{name}') = {value}");
+    wait_for(|| Ok(admin.query_opt(&now, &[]).map_err(told)?.map(drop)))
+}
+
+/// Looks until there is something to see.
+fn wait_for<T>(mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let begun = Instant::now();
+    while begun.elapsed() < HANG {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Err(SILENT.to_owned())
 }
 
 /// Asks until it succeeds: what the holder had begun when it was cut off may be in the way until the server gives it up.

@@ -69,14 +69,14 @@ impl Network {
 
     /// What the server's settings have to say of it.
     pub(super) fn settings(&self) -> String {
-        format!("listen_addresses = '*'\nport = {PORT}\n")
+        format!("listen_addresses = '*'\nport = {PORT}\ntcp_user_timeout = 500\n")
     }
 
     /// A store's address as the machines know it; each has its own wire to the server.
     pub(super) fn address(&self, store: &Path, machine: &str) -> Result<PathBuf> {
         let (_, schema) = store.to_str().and_then(|text| text.split_once("&schema=")).ok_or("no store on a server")?;
         let number = MACHINES.iter().find(|(name, _)| *name == machine).map_or(0, |(_, number)| *number);
-        let parameters = "sslmode=disable&connect_timeout=2";
+        let parameters = "sslmode=disable&connect_timeout=2&keepalives_idle=1";
         Ok(PathBuf::from(format!(
             "postgres://threadkeep@10.77.{number}.1:{PORT}/postgres?{parameters}&schema={schema}"
         )))

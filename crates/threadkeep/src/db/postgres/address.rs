@@ -111,7 +111,11 @@ impl Address {
             return Err(invalid("it names no host; a socket's folder is named by ?host=/run/postgresql"));
         }
         let (idle, interval, retries) = KEEPALIVE;
-        config.ssl_mode(mode).keepalives_idle(idle).keepalives_interval(interval).keepalives_retries(retries);
+        config.ssl_mode(mode).keepalives_interval(interval).keepalives_retries(retries);
+        // Whether it was given can't be seen in the client's settings.
+        if !theirs.iter().any(|parameter| parameter.starts_with("keepalives_idle=")) {
+            config.keepalives_idle(idle);
+        }
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);
         }
@@ -258,6 +262,9 @@ mod tests {
         let sockets = Address::parse("postgres://ann@/work?host=/run/a,/run/b&port=5432,5433").unwrap();
         assert_eq!(sockets.to_string(), "postgres://ann@/run/a:5432,/run/b:5433/work?schema=threadkeep");
         assert!(sockets.names_several());
+        let idle = |text: &str| Address::parse(text).unwrap().config.get_keepalives_idle().as_secs();
+        assert_eq!(idle("postgres://ann@a/work"), 10);
+        assert_eq!(idle("postgres://ann@a/work?keepalives_idle=3"), 3);
     }
 
     #[test]
