@@ -3,11 +3,13 @@
 mod access;
 mod bugs;
 mod claims;
+mod clients;
 mod clock;
 mod crowd;
 mod cuts;
 mod failing;
 mod failover;
+mod faults;
 mod history;
 mod hosts;
 mod kills;
@@ -57,6 +59,7 @@ const SUITES: &[Run] = &[
     ("T15", "access", access::run),
     ("T18", "failover", failover::run),
     ("T18", "hosts", hosts::run),
+    ("T18", "faults", faults::run),
     ("T18", "server-kills", remote::killed),
     ("T18", "server-history", remote::histories),
     ("T18", "server-claims", remote::claimed),

@@ -64,6 +64,9 @@ pub(crate) struct Write {
     /// Writes until it is told to end.
     #[arg(long)]
     until_told: bool,
+    /// How long it rests after each append, in milliseconds.
+    #[arg(long, default_value_t = 0)]
+    rest: u64,
     /// What others can read of its files, in octal.
     #[arg(long)]
     umask: Option<String>,
@@ -253,6 +256,7 @@ impl<'a> Lane<'a> {
             }
             first += size;
             batch += 1;
+            std::thread::sleep(Duration::from_millis(self.args.rest));
             if !self.args.patient && self.waits.last().is_some_and(|wait| *wait > PATIENCE) {
                 break;
             }

@@ -14,6 +14,7 @@ use crate::child::Child;
 use crate::oracle::{Journal, Rule, Tally};
 use crate::plan::{Plan, Random};
 use crate::report::{Outcome, Stop};
+use crate::suites::clients::Clients;
 use crate::suites::{Writing, kills::hear_all};
 use crate::tools;
 
@@ -30,28 +31,33 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     }
     let kills = plan.pick(2, 20, 50);
     let mut run = Run::new(plan, Cluster::start()?);
-    while run.kills() < kills && run.tally.is_empty() {
-        let more = KILLS_OF_A_LIFE.min(kills - run.kills());
-        run.live(more)?;
-    }
-    let store = run.cluster.address("failover");
-    checker::judge_whole(plan, &store, &run.journal, &mut run.tally);
+    let played = play(&mut run, kills);
     run.promotions.sort_unstable();
-    let at =
-        |share: usize| run.promotions.get((run.promotions.len() * share / 100).min(run.promotions.len().max(1) - 1));
+    let last = run.promotions.len().saturating_sub(1);
+    let at = |share: usize| run.promotions.get((run.promotions.len() * share / 100).min(last));
     let seconds = |share| at(share).map_or(0.0, Duration::as_secs_f64);
     outcome.figure("servers killed", run.kills());
     for (kind, count) in KINDS.iter().zip(run.counts) {
         outcome.figure(kind.words(), count);
     }
     outcome.figure("clients", CLIENTS);
-    outcome.figure("items acked", run.journal.acked);
-    outcome.figure("appends told as failed and kept", run.kept);
+    outcome.figure("items acked", run.clients.journal.acked);
+    outcome.figure("appends told as failed and kept", run.clients.kept);
     outcome.figure("another server leads after, s p50/max", format!("{:.1}/{:.1}", seconds(50), seconds(100)));
-    outcome.figure("longest time of a client without an answer, s", format!("{:.1}", run.silence.as_secs_f64()));
-    let held = run.control()?;
-    outcome.tally.absorb(run.tally, "failover");
-    outcome.control("`Written`, which waits for no other server, with replication held up", held);
+    let silence = run.clients.silence.as_secs_f64();
+    outcome.figure("longest time of a client without an answer, s", format!("{silence:.1}"));
+    outcome.tally.absorb(std::mem::take(&mut run.clients.tally), "failover");
+    played?;
+    outcome.control("`Written`, which waits for no other server, with replication held up", run.control()?);
+    Ok(())
+}
+
+fn play(run: &mut Run<'_>, kills: u64) -> Result<()> {
+    while run.kills() < kills && run.clients.tally.is_empty() {
+        let more = KILLS_OF_A_LIFE.min(kills - run.kills());
+        run.live(more)?;
+    }
+    run.clients.judge_whole();
     Ok(())
 }
 
@@ -84,33 +90,19 @@ impl Kind {
 struct Run<'a> {
     plan: &'a Plan,
     cluster: Cluster,
+    clients: Clients<'a>,
     random: Random,
-    journal: Journal,
-    tally: Tally,
-    life: u64,
     /// How many were killed in which way.
     counts: [u64; KINDS.len()],
-    kept: u64,
     promotions: Vec<Duration>,
-    silence: Duration,
-}
-
-struct Client {
-    life: u64,
-    child: Child,
-}
-
-fn lane_name(lane: u64) -> String {
-    format!("lane-{lane}")
 }
 
 impl<'a> Run<'a> {
     fn new(plan: &'a Plan, cluster: Cluster) -> Self {
-        let mut journal = Journal::default();
-        (0..CLIENTS * 2).for_each(|lane| journal.open(&lane_name(lane), lane));
-        let (random, tally, promotions) = (plan.random("failover"), Tally::default(), Vec::new());
-        let (counts, silence) = ([0; KINDS.len()], Duration::ZERO);
-        Self { plan, cluster, random, journal, tally, life: 0, counts, kept: 0, promotions, silence }
+        let store = cluster.address("failover");
+        let clients = Clients::new(plan, [store.clone(), store], (CLIENTS, 2));
+        let (random, counts, promotions) = (plan.random("failover"), [0; KINDS.len()], Vec::new());
+        Self { plan, cluster, clients, random, counts, promotions }
     }
 
     fn kills(&self) -> u64 {
@@ -119,30 +111,19 @@ impl<'a> Run<'a> {
 
     /// Clients write while servers are killed, and end; then a fresh process looks.
     fn live(&mut self, kills: u64) -> Result<()> {
-        let mut clients = (0..CLIENTS).map(|number| self.start(number)).collect::<Result<Vec<_>>>()?;
-        for client in &clients {
-            client.child.hear_until("R")?;
-        }
+        self.clients.start()?;
         for _ in 0..kills {
             // Whoever was killed last may still be on its way back.
             self.cluster.wait_until_in_step()?;
             std::thread::sleep(Duration::from_millis(200 + self.random.below(800)));
             let kind = self.choose();
             self.kill(kind)?;
-            self.listen(&clients)?;
+            self.clients.listen()?;
         }
-        for Client { life, mut child } in clients.drain(..) {
-            child.go()?;
-            let (status, lines) = child.finish()?;
-            if !status.success() {
-                self.tally.add(Rule::Misbehaved, format!("a client ended with {status}"));
-            }
-            self.hear(life, &lines);
-        }
+        self.clients.end()?;
         // Everybody has come back by himself.
         self.cluster.wait_until_whole()?;
-        let store = self.cluster.address("failover");
-        checker::judge(self.plan, &store, &mut self.journal, Depth::default(), &mut self.tally);
+        self.clients.judge();
         Ok(())
     }
 
@@ -150,15 +131,6 @@ impl<'a> Run<'a> {
     fn choose(&mut self) -> Kind {
         let kinds = self.plan.pick(&KINDS[..2], &KINDS[..], &KINDS[..]);
         kinds.get(usize::try_from(self.kills()).unwrap_or(0) % kinds.len()).copied().unwrap_or(Kind::Server)
-    }
-
-    fn start(&mut self, number: u64) -> Result<Client> {
-        self.life += 1;
-        let lanes = [number * 2, number * 2 + 1].map(|lane| format!("{}={lane}", lane_name(lane))).join(",");
-        let writing = Writing { lanes: &lanes, life: self.life, level: "synced", batches: 0, lie: false };
-        let mut command = writing.command(self.plan, &self.cluster.address("failover"));
-        command.args(["--patient", "--until-told"]);
-        Ok(Client { life: self.life, child: Child::start(command)? })
     }
 
     fn kill(&mut self, kind: Kind) -> Result<()> {
@@ -186,34 +158,6 @@ impl<'a> Run<'a> {
             *count += 1;
         }
         Ok(())
-    }
-
-    /// Waits until every client was answered after the kill.
-    fn listen(&mut self, clients: &[Client]) -> Result<()> {
-        for Client { life, child } in clients {
-            let mut lines = child.heard();
-            let goes_on = child.listen("A", crate::child::HANG, &mut lines)?;
-            self.hear(*life, &lines);
-            if !goes_on {
-                self.tally.add(Rule::Misbehaved, format!("client {life} does not go on"));
-            }
-        }
-        Ok(())
-    }
-
-    fn hear(&mut self, life: u64, lines: &[String]) {
-        for line in lines {
-            let words: Vec<&str> = line.split(' ').collect();
-            match words.as_slice() {
-                ["E", _, _, _, "kept", ..] => self.kept += 1,
-                ["E" | "W" | "X", ..] => self.tally.add(Rule::Misbehaved, format!("client {life}: {line}")),
-                ["G", _, millis] => {
-                    self.silence = self.silence.max(Duration::from_millis(millis.parse().unwrap_or(0)));
-                }
-                _ => {}
-            }
-        }
-        hear_all(&mut self.journal, life, lines);
     }
 
     /// What was acknowledged without waiting for a second server is lost with the first one; says whether that is seen.

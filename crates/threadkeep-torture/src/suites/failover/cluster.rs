@@ -17,6 +17,8 @@ use crate::server::{USER, as_account, own_folder};
 use crate::tools;
 
 const NODES: usize = 3;
+/// How many lines of a node's log are told when it does not do what it must.
+const LAST_LINES: usize = 30;
 const HERE: &str = "127.0.0.1";
 /// How often is looked.
 const STEP: Duration = Duration::from_millis(20);
@@ -205,6 +207,15 @@ impl Cluster {
         })
     }
 
+    /// The ends of the nodes' logs.
+    fn last_words(&self) -> String {
+        let log =
+            |node: &Node| std::fs::read_to_string(self.folder.join(format!("{}.log", node.name))).unwrap_or_default();
+        let last =
+            |log: String| log.lines().rev().take(LAST_LINES).map(|line| format!("\n    {line}")).collect::<String>();
+        self.nodes.iter().map(|node| format!("\n  {}, the last line first:{}", node.name, last(log(node)))).collect()
+    }
+
     fn wait<T>(&self, what: &str, mut seen: impl FnMut(&[Member]) -> Option<T>) -> Result<T> {
         let begun = Instant::now();
         let mut last = Vec::new();
@@ -219,7 +230,7 @@ impl Cluster {
             }
             std::thread::sleep(STEP);
         }
-        Err(format!("no {what} for {PATIENCE:?}: {last:?}"))
+        Err(format!("no {what} for {PATIENCE:?}: {last:?}{}", self.last_words()))
     }
 }
 
