@@ -40,6 +40,7 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     for (kind, count) in KINDS.iter().zip(run.counts) {
         outcome.figure(kind.words(), count);
     }
+    outcome.figure("nodes that had to be copied anew", run.cluster.copied);
     outcome.figure("clients", CLIENTS);
     outcome.figure("items acked", run.clients.journal.acked);
     outcome.figure("appends told as failed and kept", run.clients.kept);
@@ -129,7 +130,8 @@ impl<'a> Run<'a> {
 
     /// Every way comes; a machine is missed for its twenty seconds, which is too long for every change.
     fn choose(&mut self) -> Kind {
-        let kinds = self.plan.pick(&KINDS[..2], &KINDS[..], &KINDS[..]);
+        let all = [Kind::Server, Kind::Behind, Kind::Machine, Kind::Server, Kind::Behind, Kind::Again];
+        let kinds = self.plan.pick(&all[..2], &all[..], &all[..]);
         kinds.get(usize::try_from(self.kills()).unwrap_or(0) % kinds.len()).copied().unwrap_or(Kind::Server)
     }
 

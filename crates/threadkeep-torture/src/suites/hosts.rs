@@ -39,7 +39,7 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     let network = Network::lay()?;
     let inside = network.inside_of_server();
     let words: Vec<&str> = inside.iter().map(String::as_str).collect();
-    let server = Server::start(&words, &network.settings())?;
+    let server = Server::start(&words, &Network::settings())?;
     let plan = plan.on(server);
     let mut run = Run { network, scene: Scene::new(&plan)?, random: plan.random("hosts"), counts: Counts::default() };
     for round in 0..plan.pick(6, 40, 200) {
@@ -97,7 +97,7 @@ struct Run<'a> {
 impl Network {
     /// An actor on one of the machines.
     fn machine(&self, scene: &Scene<'_>, name: &str) -> Result<Peer> {
-        let store = self.address(&scene.store(), name)?;
+        let store = Self::address(&scene.store(), name)?;
         let inside = self.inside_of(name);
         let words: Vec<&str> = inside.iter().map(String::as_str).collect();
         Peer::start(scene.plan, &store, name, &words, &["--bound", BOUND])

@@ -22,8 +22,12 @@ const LAST_LINES: usize = 30;
 const HERE: &str = "127.0.0.1";
 /// How often is looked.
 const STEP: Duration = Duration::from_millis(20);
-/// How long a node may take to come back: it may have to be copied anew.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long it may take until somebody leads.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Who has not come back by itself after so long never does.
+const STUCK: Duration = Duration::from_secs(20);
+/// How often is waited so long.
+const ATTEMPTS: usize = 5;
 
 /// A running cluster.
 #[derive(Debug)]
@@ -31,6 +35,8 @@ pub(super) struct Cluster {
     folder: PathBuf,
     nodes: Vec<Node>,
     etcd: Option<Child>,
+    /// How many nodes had to be copied anew, since they did not come back by themselves.
+    pub(super) copied: u64,
 }
 
 #[derive(Debug)]
@@ -71,7 +77,7 @@ impl Cluster {
         let mut ports = free_ports(NODES * 2 + 2)?.into_iter();
         let mut port = || ports.next().ok_or("too few ports".to_owned());
         let folder = own_folder()?;
-        let mut cluster = Self { folder, nodes: Vec::new(), etcd: None };
+        let mut cluster = Self { folder, nodes: Vec::new(), etcd: None, copied: 0 };
         let (client, peer) = (port()?, port()?);
         cluster.start_etcd(client, peer)?;
         for number in 0..NODES {
@@ -183,28 +189,62 @@ impl Cluster {
     /// Waits until there is a leader that is not this node; gives its number.
     pub(super) fn wait_for_leader(&self, but: Option<usize>) -> Result<usize> {
         let leads = |member: &Member| member.role == "leader" && member.state == "running";
-        self.wait("leader", |members| {
+        let found = self.look(PATIENCE, |members| {
             let leader = members.iter().find(|member| leads(member))?;
             self.nodes.iter().position(|node| node.name == leader.name).filter(|number| Some(*number) != but)
-        })
+        });
+        found.ok_or_else(|| format!("no leader for {PATIENCE:?}{}", self.last_words()))
     }
 
     /// Waits until one node follows the leader in step, and can take its place.
-    pub(super) fn wait_until_in_step(&self) -> Result<()> {
-        self.wait("node in step", |members| {
-            let timeline = leading(members)?;
-            let follows = |member: &Member| member.role == "sync_standby" && member.follows(timeline);
-            members.iter().any(follows).then_some(())
+    pub(super) fn wait_until_in_step(&mut self) -> Result<()> {
+        self.wait("node in step", |members, timeline| {
+            members.iter().any(|member| member.role == "sync_standby" && member.follows(timeline))
         })
     }
 
-    /// Waits until all nodes follow the leader, one of them in step.
-    pub(super) fn wait_until_whole(&self) -> Result<()> {
+    /// Waits until all nodes follow the leader.
+    pub(super) fn wait_until_whole(&mut self) -> Result<()> {
         self.wait_until_in_step()?;
-        self.wait("whole cluster", |members| {
-            let timeline = leading(members)?;
-            (members.len() == NODES && members.iter().all(|member| member.follows(timeline))).then_some(())
+        self.wait("whole cluster", |members, timeline| {
+            members.len() == NODES && members.iter().all(|member| member.follows(timeline))
         })
+    }
+
+    /// Waits; whoever does not come back by itself is copied anew, as its owner would do.
+    fn wait(&mut self, what: &str, is_so: impl Fn(&[Member], u64) -> bool) -> Result<()> {
+        for _ in 0..ATTEMPTS {
+            if self.look(STUCK, |members| leading(members).filter(|timeline| is_so(members, *timeline))).is_some() {
+                return Ok(());
+            }
+            let leader = self.wait_for_leader(None)?;
+            let members = self.nodes.get(leader).map_or_else(|| Ok(Vec::new()), |node| members(node.rest))?;
+            let Some(timeline) = leading(&members) else { continue };
+            for number in 0..NODES {
+                let name = self.nodes.get(number).map(|node| node.name.clone()).unwrap_or_default();
+                if members.iter().any(|member| member.name == name && !member.follows(timeline)) {
+                    self.power_off(number);
+                    drop(std::fs::remove_dir_all(self.folder.join(&name)));
+                    self.power_on(number)?;
+                    self.copied += 1;
+                }
+            }
+        }
+        Err(format!("no {what}{}", self.last_words()))
+    }
+
+    fn look<T>(&self, patience: Duration, mut seen: impl FnMut(&[Member]) -> Option<T>) -> Option<T> {
+        let begun = Instant::now();
+        while begun.elapsed() < patience {
+            // Whoever has no server does not know for sure.
+            for node in self.nodes.iter().filter(|node| node.machine.is_some()) {
+                if let Some(found) = members(node.rest).ok().and_then(|members| seen(&members)) {
+                    return Some(found);
+                }
+            }
+            std::thread::sleep(STEP);
+        }
+        None
     }
 
     /// The ends of the nodes' logs.
@@ -214,23 +254,6 @@ impl Cluster {
         let last =
             |log: String| log.lines().rev().take(LAST_LINES).map(|line| format!("\n    {line}")).collect::<String>();
         self.nodes.iter().map(|node| format!("\n  {}, the last line first:{}", node.name, last(log(node)))).collect()
-    }
-
-    fn wait<T>(&self, what: &str, mut seen: impl FnMut(&[Member]) -> Option<T>) -> Result<T> {
-        let begun = Instant::now();
-        let mut last = Vec::new();
-        while begun.elapsed() < PATIENCE {
-            // Whoever has no server does not know for sure.
-            for node in self.nodes.iter().filter(|node| node.machine.is_some()) {
-                let Ok(members) = members(node.rest) else { continue };
-                if let Some(found) = seen(&members) {
-                    return Ok(found);
-                }
-                last = members;
-            }
-            std::thread::sleep(STEP);
-        }
-        Err(format!("no {what} for {PATIENCE:?}: {last:?}{}", self.last_words()))
     }
 }
 

@@ -28,8 +28,8 @@ impl Network {
         tools::need_program("ip", "iproute2").map_err(|reason| Stop::Skip { reason, by_system: false })?;
         let network = Self { prefix: format!("tk{}", std::process::id()) };
         let server = network.namespace("server");
-        let laid = network.make(&server).and_then(|()| {
-            MACHINES.iter().try_for_each(|(name, number)| network.join(&server, &network.namespace(name), *number))
+        let laid = Self::make(&server).and_then(|()| {
+            MACHINES.iter().try_for_each(|(name, number)| Self::join(&server, &network.namespace(name), *number))
         });
         laid.map_err(|words| Stop::Skip { reason: format!("the kernel refuses networks: {words}"), by_system: true })?;
         Ok(network)
@@ -39,14 +39,14 @@ impl Network {
         format!("{}-{name}", self.prefix)
     }
 
-    fn make(&self, namespace: &str) -> Result<()> {
+    fn make(namespace: &str) -> Result<()> {
         ip(&["netns", "add", namespace])?;
         ip(&["-n", namespace, "link", "set", "lo", "up"])
     }
 
     /// A wire between the server and a machine, with an address at each end.
-    fn join(&self, server: &str, machine: &str, number: u8) -> Result<()> {
-        self.make(machine)?;
+    fn join(server: &str, machine: &str, number: u8) -> Result<()> {
+        Self::make(machine)?;
         let wire = wire(number);
         ip(&["-n", server, "link", "add", &wire, "type", "veth", "peer", "name", "wire", "netns", machine])?;
         ip(&["-n", server, "address", "add", &format!("10.77.{number}.1/24"), "dev", &wire])?;
@@ -68,12 +68,12 @@ impl Network {
     }
 
     /// What the server's settings have to say of it.
-    pub(super) fn settings(&self) -> String {
+    pub(super) fn settings() -> String {
         format!("listen_addresses = '*'\nport = {PORT}\ntcp_user_timeout = 500\n")
     }
 
     /// A store's address as the machines know it; each has its own wire to the server.
-    pub(super) fn address(&self, store: &Path, machine: &str) -> Result<PathBuf> {
+    pub(super) fn address(store: &Path, machine: &str) -> Result<PathBuf> {
         let (_, schema) = store.to_str().and_then(|text| text.split_once("&schema=")).ok_or("no store on a server")?;
         let number = MACHINES.iter().find(|(name, _)| *name == machine).map_or(0, |(_, number)| *number);
         let parameters = "sslmode=disable&connect_timeout=2&keepalives_idle=1";
