@@ -130,7 +130,8 @@ impl<'a> Run<'a> {
 
     /// Every way comes; a machine is missed for its twenty seconds, which is too long for every change.
     fn choose(&mut self) -> Kind {
-        let all = [Kind::Server, Kind::Behind, Kind::Machine, Kind::Server, Kind::Behind, Kind::Again];
+        use Kind::{Again, Behind, Machine, Server};
+        let all = [Server, Behind, Server, Again, Server, Behind, Machine, Server, Behind, Again, Server, Behind];
         let kinds = self.plan.pick(&all[..2], &all[..], &all[..]);
         kinds.get(usize::try_from(self.kills()).unwrap_or(0) % kinds.len()).copied().unwrap_or(Kind::Server)
     }

@@ -61,6 +61,11 @@ impl Member {
     fn follows(&self, timeline: u64) -> bool {
         ["running", "streaming"].contains(&self.state.as_str()) && self.timeline == Some(timeline)
     }
+
+    /// Whether it neither follows nor is being copied.
+    fn is_stuck(&self, timeline: u64) -> bool {
+        !self.follows(timeline) && self.state != "creating replica"
+    }
 }
 
 impl Cluster {
@@ -222,7 +227,7 @@ impl Cluster {
             let Some(timeline) = leading(&members) else { continue };
             for number in 0..NODES {
                 let name = self.nodes.get(number).map(|node| node.name.clone()).unwrap_or_default();
-                if members.iter().any(|member| member.name == name && !member.follows(timeline)) {
+                if members.iter().any(|member| member.name == name && member.is_stuck(timeline)) {
                     self.power_off(number);
                     drop(std::fs::remove_dir_all(self.folder.join(&name)));
                     self.power_on(number)?;
@@ -328,6 +333,7 @@ postgresql:
   data_dir: '{folder}/{name}'
   bin_dir: '{programs}'
   pgpass: '{folder}/{name}.pgpass'
+  basebackup: [checkpoint: fast]
   authentication:
     superuser: {{username: {USER}, password: none}}
     replication: {{username: replicator, password: none}}
