@@ -133,7 +133,7 @@ impl<'a> Run<'a> {
         use Kind::{Again, Behind, Machine, Server};
         let all = [Server, Behind, Server, Again, Server, Behind, Machine, Server, Behind, Again, Server, Behind];
         let kinds = self.plan.pick(&all[..2], &all[..], &all[..]);
-        kinds.get(usize::try_from(self.kills()).unwrap_or(0) % kinds.len()).copied().unwrap_or(Kind::Server)
+        kinds.get(usize::try_from(self.kills()).unwrap_or(0) % kinds.len()).copied().unwrap_or(Server)
     }
 
     fn kill(&mut self, kind: Kind) -> Result<()> {
