@@ -38,7 +38,7 @@ fn go_on(store: &Store, thread: &LiveThread) -> Result<()> {
             println!("  @{} {}", item.depth, String::from_utf8_lossy(&item.content));
         }
     }
-    println!("valid: {}", store.verify(thread.id())?.is_valid());
+    println!("valid: {}", store.verify(thread.id())?.is_intact());
     thread.shutdown()?;
     store.delete(thread.id())?;
     store.purge(thread.id()).map(drop)

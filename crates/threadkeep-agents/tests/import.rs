@@ -78,7 +78,7 @@ fn every_sample_is_imported_once_verifies_and_is_given_back() {
     }
     let report = store.verify_all(|_| {}).unwrap();
     assert_eq!(report.invalid, Default::default());
-    assert_eq!(report.threads, report.valid);
+    assert_eq!(report.threads, report.intact);
     for stamp in store.source_stamps("", 10_000).unwrap() {
         let path = PathBuf::from(&stamp.path);
         let bytes = if path.extension().is_some_and(|ending| ending == "zst") {
@@ -206,7 +206,7 @@ fn a_changed_beginning_becomes_a_branch() {
     let tree = store.tree(&id).unwrap();
     assert_eq!((tree.branches.len(), tree.branches[1].base), (2, 2));
     assert_eq!(store.get(&id).unwrap().items, 6);
-    assert!(store.verify(&id).unwrap().is_valid());
+    assert!(store.verify(&id).unwrap().is_intact());
     assert!(given_back(&store, &path) == std::fs::read(&path).unwrap());
 }
 

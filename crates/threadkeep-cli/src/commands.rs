@@ -12,6 +12,7 @@ mod end;
 mod export;
 mod fork;
 mod import;
+mod keys;
 mod label;
 mod list;
 mod pin;
@@ -21,6 +22,7 @@ mod rename;
 mod restore;
 mod restore_backup;
 mod rewind;
+mod seal;
 mod show;
 mod stats;
 mod tail;
@@ -108,6 +110,8 @@ enum Command {
     Purge(purge::PurgeArgs),
     Export(export::ExportArgs),
     Verify(verify::VerifyArgs),
+    Seal(seal::SealArgs),
+    Keys(keys::KeysArgs),
     Stats(stats::StatsArgs),
     Doctor(doctor::DoctorArgs),
     Backup(backup::BackupArgs),
@@ -244,6 +248,8 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Purge(args) => purge::run(&args, app),
         Command::Export(args) => export::run(&args, app),
         Command::Verify(args) => verify::run(&args, app),
+        Command::Seal(args) => seal::run(&args, app),
+        Command::Keys(args) => keys::run(&args, app),
         Command::Stats(args) => stats::run(&args, app),
         Command::Doctor(args) => doctor::run(&args, app),
         Command::Backup(args) => backup::run(&args, app),

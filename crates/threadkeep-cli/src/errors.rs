@@ -152,9 +152,14 @@ fn hint(error: &Error) -> Option<String> {
             "`threadkeep tree THREAD` shows the branches and their depths"
         }
         Error::NotFound { what: "backup", .. } => "name the file that `threadkeep backup` made, or the folder it is in",
+        Error::NotFound { what: "key", .. } => "`threadkeep keys create` makes one",
         Error::NotFound { what: "workspace", .. } => "`threadkeep workspaces` shows the known ones",
         Error::Ambiguous { .. } => "give more of the id",
         Error::Archived { thread } => return Some(format!("`threadkeep unarchive {thread}` first")),
+        Error::AlreadyExists { what: "key", .. } => "`threadkeep keys rotate` puts a new one in its place",
+        Error::Conflict { what: "seal", .. } => {
+            "if an older copy was restored on purpose, `threadkeep seal --restored` goes on from it"
+        }
         Error::Conflict { what: "shelf", .. } => "`threadkeep delete THREAD` puts it into the trash",
         Error::ClaimHeld { .. } => "wait until that program has let go of the thread, or end it",
         Error::ClaimLost { .. } => "another program writes the thread now; read it again",

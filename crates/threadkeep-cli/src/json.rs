@@ -136,6 +136,19 @@ pub(crate) fn invalid(thread: &threadkeep::ThreadId, found: &Break) -> Value {
     json!({"thread": thread, "branch": found.branch, "depth": found.depth, "reason": found.reason})
 }
 
+/// A key that seals are signed with.
+pub(crate) fn key(key: &threadkeep::Key) -> Value {
+    let info = &key.info;
+    let vouched_by = info.vouched_by.as_ref().map(|voucher| voucher.public.id());
+    json!({
+        "id": info.id,
+        "public": info.public,
+        "created_at": info.created_at.to_string(),
+        "active": key.active,
+        "vouched_by": vouched_by,
+    })
+}
+
 /// An address within a thread.
 pub(crate) fn place(thread: &threadkeep::ThreadId, address: Address) -> Value {
     json!({"thread": thread, "branch": address.branch, "depth": address.depth})

@@ -12,6 +12,7 @@ use crate::errors::{Code, Failure, NO_STORE_HINT, Report};
 
 const FOLDER: &str = "threadkeep";
 const DATABASE: &str = "threadkeep.db";
+const KEYS: &str = "keys";
 
 /// Where the store is.
 #[derive(Debug, Clone)]
@@ -93,7 +94,27 @@ impl Place {
             Self::Folder(folder) => StoreOptions::folder(folder),
             Self::Server { options, .. } => (**options).clone(),
         };
-        options.label("threadkeep")
+        let options = options.label("threadkeep");
+        match self.keys() {
+            Some(keys) => options.keys(keys),
+            None => options,
+        }
+    }
+
+    /// The folder of keys: what `THREADKEEP_KEYS` says, else `keys` in the store's folder; for a store on a server, in the
+    /// default store's.
+    pub(crate) fn keys(&self) -> Option<PathBuf> {
+        if let Some(keys) = env::var_os("THREADKEEP_KEYS").filter(|keys| !keys.is_empty()) {
+            return Some(keys.into());
+        }
+        let beside = match self {
+            Self::Folder(folder) => Some(folder.clone()),
+            Self::Server { .. } => {
+                let home = env::var_os("THREADKEEP_HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+                home.or_else(|| default_folder().ok())
+            }
+        };
+        beside.map(|folder| folder.join(KEYS))
     }
 
     fn require(&self) -> Result<(), Failure> {

@@ -206,7 +206,7 @@ fn tell(store: &Store, thread: &str, from: u32, args: &Check) -> Result<u32> {
         let verdict = store.verify(&id).map_err(|error| format!("{thread}: {}: {error}", error.kind()))?;
         say(format_args!(
             "V {thread} {}",
-            if verdict.is_valid() { "valid".to_owned() } else { format!("{:?}", verdict.invalid) }
+            if verdict.is_intact() { "valid".to_owned() } else { format!("{:?}", verdict.invalid) }
         ));
     }
     Ok(next)

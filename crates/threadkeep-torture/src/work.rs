@@ -455,7 +455,7 @@ fn compare_files(store: &Store, folder: &Path) -> Result<()> {
             continue;
         };
         let verdict = store.verify(&thread).map_err(told)?;
-        if !verdict.is_valid() {
+        if !verdict.is_intact() {
             say(format_args!("V {thread}: {:?}", verdict.invalid));
         }
     }

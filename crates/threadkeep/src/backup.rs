@@ -293,6 +293,9 @@ fn verify(options: StoreOptions) -> Result<(u64, u64)> {
     block_on(async {
         let store = Store::open(options.read_only()).await?;
         let report = store.verify_all(|_| {}).await?;
+        if let Some(problem) = report.seals.first() {
+            return Err(Error::corrupt("table seals", problem.clone()));
+        }
         match report.invalid.iter().find_map(|(thread, found)| Some((thread, found.first()?))) {
             None => Ok((report.threads, report.items)),
             Some((thread, found)) => {

@@ -15,13 +15,15 @@ use crate::error::Result;
 use crate::finding::Examination;
 use crate::id::{Address, BranchId, ItemId, ThreadId, WorkspaceId};
 use crate::item::{Appended, Durability, Item, NewItem};
+use crate::keys::{Key, KeyFolder};
 use crate::live::AppendOptions;
 use crate::log::purge::Purged;
 use crate::log::read::ItemQuery;
 use crate::log::verify::{Verdict, VerifyReport};
+use crate::seal::Anchors;
 use crate::sources::{FilePart, ImportBatch, KnownRecord, SourceFile, SourceStamp};
 use crate::stats::Stats;
-use crate::store::StoreOptions;
+use crate::store::{SealReport, StoreOptions, VerifyOptions};
 use crate::thread::{ListQuery, NewThread, Page, Status, Thread, ThreadPatch};
 use crate::turn::{Turn, TurnEnd, TurnEnded};
 use crate::turns::TurnQuery;
@@ -136,6 +138,35 @@ impl Store {
         self.0.id()
     }
 
+    /// The folder of keys. See [`crate::Store::keys`].
+    pub fn keys(&self) -> Option<&KeyFolder> {
+        self.0.keys()
+    }
+
+    /// Waits for [`crate::Store::proof`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn proof(&self, thread: &ThreadId, out: &mut (dyn std::io::Write + Send)) -> Result<()> {
+        block_on(self.0.proof(thread, out))
+    }
+
+    /// Makes the first key. See [`crate::Store::create_key`].
+    ///
+    /// # Errors
+    /// As the async handle's call.
+    pub fn create_key(&self) -> Result<Key> {
+        self.0.create_key()
+    }
+
+    /// Replaces the key that signs. See [`crate::Store::rotate_key`].
+    ///
+    /// # Errors
+    /// As the async handle's call.
+    pub fn rotate_key(&self) -> Result<Key> {
+        self.0.rotate_key()
+    }
+
     /// What the caller should know of how the store was opened.
     pub fn notices(&self) -> &[String] {
         self.0.notices()
@@ -177,6 +208,8 @@ mirror! { Store, "Store":
     fn stored_items(&self, ids: Vec<ItemId>) -> Result<Vec<ItemId>>;
     fn sync(&self) -> Result<()>;
     fn backup(&self, to: &Path) -> Result<BackupReport>;
+    fn seal(&self, threads: Option<&[ThreadId]>, accept_older: bool) -> Result<SealReport>;
+    fn anchors(&self) -> Result<Anchors>;
 }
 
 impl Workspace {
@@ -239,6 +272,14 @@ impl Threads {
     pub fn verify_all(&self, each: impl FnMut(&Verdict) + Send) -> Result<VerifyReport> {
         block_on(self.0.verify_all(each))
     }
+
+    /// Waits for [`crate::Threads::verify_all_with`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn verify_all_with(&self, options: &VerifyOptions, each: impl FnMut(&Verdict) + Send) -> Result<VerifyReport> {
+        block_on(self.0.verify_all_with(options, each))
+    }
 }
 
 mirror! { Threads, "Threads":
@@ -265,6 +306,7 @@ mirror! { Threads, "Threads":
     fn label(&self, thread: &ThreadId, branch: BranchId, label: Option<String>) -> Result<()>;
     fn sources(&self, thread: &ThreadId) -> Result<Vec<SourceFile>>;
     fn verify(&self, thread: &ThreadId) -> Result<Verdict>;
+    fn verify_with(&self, thread: &ThreadId, options: &VerifyOptions) -> Result<Verdict>;
     fn request_release(&self, thread: &ThreadId) -> Result<ReleaseRequest>;
     fn claims(&self) -> Result<Vec<ClaimInfo>>;
 }

@@ -76,29 +76,30 @@ pub fn item_hash(link: &Link<'_>) -> Hash {
     preimage.finish()
 }
 
-struct Preimage(blake3::Hasher);
+/// Bytes on their way into a hash, each field so that it can't be taken for another one.
+pub(crate) struct Preimage(blake3::Hasher);
 
 impl Preimage {
-    fn new(domain: &[u8]) -> Self {
+    pub(crate) fn new(domain: &[u8]) -> Self {
         let mut preimage = Self(blake3::Hasher::new());
         preimage.lp(domain);
         preimage
     }
 
-    fn len(&mut self, length: usize) {
+    pub(crate) fn len(&mut self, length: usize) {
         self.0.update(&(length as u64).to_le_bytes());
     }
 
-    fn lp(&mut self, bytes: &[u8]) {
+    pub(crate) fn lp(&mut self, bytes: &[u8]) {
         self.len(bytes.len());
         self.0.update(bytes);
     }
 
-    fn int(&mut self, value: i64) {
+    pub(crate) fn int(&mut self, value: i64) {
         self.0.update(&value.to_le_bytes());
     }
 
-    fn opt<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
+    pub(crate) fn opt<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
         match value {
             None => drop(self.0.update(&[0])),
             Some(value) => {
@@ -108,7 +109,7 @@ impl Preimage {
         }
     }
 
-    fn finish(self) -> Hash {
+    pub(crate) fn finish(self) -> Hash {
         Hash(*self.0.finalize().as_bytes())
     }
 }

@@ -218,11 +218,19 @@ impl Copying<'_> {
             let begun = Arc::clone(&begun);
             move |tx: &mut dyn crate::db::Tx| rows::begin(tx, &begun, workspace, now)
         };
-        let target = self.to.inner.db.write(Sync::Written, begin).await?;
-        let claim = match target.shelf {
+        let mut target = self.to.inner.db.write(Sync::Written, begin.clone()).await?;
+        let mut claim = match target.shelf {
             0 | 1 => Some(self.to.resume(&source.id, true).await?),
             _ => None,
         };
+        if target.epoch < source.epoch
+            && let Some(dead) = claim.take()
+        {
+            // The claim of a dead holder was in the way of the epoch that the items come with.
+            dead.shutdown().await?;
+            target = self.to.inner.db.write(Sync::Written, begin).await?;
+            claim = Some(self.to.resume(&source.id, true).await?);
+        }
         let carried = self.carry_held(begun, target, whole).await;
         match (&carried, claim) {
             (Ok(()), Some(claim)) => claim.shutdown().await?,

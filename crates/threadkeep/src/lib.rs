@@ -20,7 +20,7 @@
 //! thread.begin_turn(NewItem::message(Role::User, "Why does the login test fail?"))?;
 //! let answer = thread.append(vec![NewItem::message(Role::Assistant, "The clock is mocked twice.")])?;
 //! assert_eq!(answer.items[0].depth, 1);
-//! assert!(store.verify(thread.id())?.is_valid());
+//! assert!(store.verify(thread.id())?.is_intact());
 //! # Ok(())
 //! # }
 //! ```
@@ -47,9 +47,12 @@ mod follow;
 mod host;
 mod id;
 mod item;
+mod keys;
 mod live;
 mod log;
 mod planted;
+mod seal;
+mod seals;
 mod sources;
 mod stats;
 mod store;
@@ -85,18 +88,20 @@ pub use id::{Address, BranchId, ItemId, ThreadId, WorkspaceId, WriterId};
 pub use item::{
     Appended, AppendedItem, Durability, Expect, FORMAT, Hash, Item, Kind, MAX_CONTENT_BYTES, NewItem, Role,
 };
+pub use keys::{Hex, Key, KeyFolder, KeyInfo, PublicKey, Voucher, parse_key, print_key};
 pub use live::{AppendOptions, LiveThread};
 pub use log::purge::Purged;
 pub use log::read::ItemQuery;
-pub use log::verify::{Break, Verdict, VerifyReport};
+pub use log::verify::{Break, Gap, GapKind, Outcome, Verdict, VerifyReport};
 #[cfg(feature = "planted-defects")]
 #[doc(hidden)]
 pub use planted::planted_defects;
+pub use seal::{Anchors, PurgeRecord, Seal, SealedHead, SealedItem, digest_of_heads};
 pub use sources::{
     FilePart, ImportBatch, ImportPart, ImportSegment, KnownRecord, MAX_NOTE_BYTES, SourceFile, SourceStamp,
 };
 pub use stats::{AgentStats, Stats};
-pub use store::{Store, StoreOptions, Threads, Workspace};
+pub use store::{SealReport, Sealed, Store, StoreOptions, Threads, VerifyOptions, Workspace};
 pub use thread::{
     Change, Details, Lineage, ListQuery, NewThread, Page, Policy, Shelf, Shelves, SortKey, Status, Thread, ThreadPatch,
 };

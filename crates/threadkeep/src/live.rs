@@ -415,10 +415,10 @@ impl LiveThread {
     }
 
     /// Flushes, gives up the claim and closes the handle. When flushing fails the handle stays open, so that it can be tried
-    /// again.
+    /// again. Where the store was opened so, the thread is sealed last: when that fails, all is stored and the handle is closed.
     ///
     /// # Errors
-    /// As [`LiveThread::flush`].
+    /// As [`LiveThread::flush`]; as [`crate::Store::seal`].
     pub async fn shutdown(&self) -> Result<()> {
         let mut state = self.live.state.lock().await;
         self.check_open(&mut state).await?;
@@ -426,12 +426,13 @@ impl LiveThread {
         match give_up(&self.live.inner, &self.live.id, &state.phase) {
             Some(release) => {
                 state.leaving = Some(Leaving::Shutdown(release));
-                self.leave(&mut state).await.map(drop)
+                self.leave(&mut state).await?;
             }
-            None => {
-                state.phase = Phase::Closed;
-                Ok(())
-            }
+            None => state.phase = Phase::Closed,
+        }
+        match self.live.inner.seals_at_shutdown {
+            true => self.live.inner.seal_thread(&self.live.id).await,
+            false => Ok(()),
         }
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod blobs;
 pub(crate) mod head;
 pub(crate) mod order;
 pub(crate) mod path;
+pub(crate) mod proof;
 pub(crate) mod purge;
 pub(crate) mod read;
 pub(crate) mod rows;

@@ -1,6 +1,11 @@
 //! The handles that users hold: [`Store`], [`Workspace`], and the [`Threads`] that each of them sees.
 
+mod sealing;
+mod verifying;
 mod visible;
+
+pub use sealing::{SealReport, Sealed};
+pub use verifying::VerifyOptions;
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -19,6 +24,7 @@ use crate::db::{Db, Sync, Terms, Tx, Value, migrations, query_one, statements};
 use crate::error::{Error, Result};
 use crate::host::{Host, SystemHost};
 use crate::id::{ItemId, ThreadId, WorkspaceId, WriterId};
+use crate::keys::KeyFolder;
 use crate::live::LiveThread;
 use crate::log::append::mint_uuid;
 use crate::planted::{self, Defect};
@@ -30,6 +36,8 @@ use crate::time::Timestamp;
 use crate::workspaces::{self, Keys, WorkspaceInfo};
 use crate::writers;
 
+/// The folder of keys inside a store's folder.
+const KEYS: &str = "keys";
 const DEFAULT_BUSY_BOUND: Duration = Duration::from_secs(30);
 
 statements! {
@@ -50,6 +58,8 @@ pub struct StoreOptions {
     pub(crate) label: String,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) migrations: &'static [migrations::Migration],
+    pub(crate) keys: Option<PathBuf>,
+    pub(crate) seals_at_shutdown: bool,
 }
 
 impl StoreOptions {
@@ -83,6 +93,8 @@ impl StoreOptions {
             label: "threadkeep".to_owned(),
             host: Arc::new(SystemHost),
             migrations: migrations::SQLITE,
+            keys: None,
+            seals_at_shutdown: false,
         }
     }
 
@@ -113,6 +125,21 @@ impl StoreOptions {
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
+        self
+    }
+
+    /// The folder of the keys that seals are signed with; by default `keys` in the store's folder. A store on a server or in memory
+    /// has none unless it is named here. Nothing is made there until a key is.
+    #[must_use]
+    pub fn keys(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.keys = Some(folder.into());
+        self
+    }
+
+    /// Seals every thread when its live handle is shut down.
+    #[must_use]
+    pub fn seal_at_shutdown(mut self) -> Self {
+        self.seals_at_shutdown = true;
         self
     }
 
@@ -197,6 +224,8 @@ pub(crate) struct Inner {
     notices: Vec<String>,
     last_heartbeat: Mutex<Timestamp>,
     pulse: Mutex<Option<Pulse>>,
+    keys: Option<KeyFolder>,
+    pub(crate) seals_at_shutdown: bool,
 }
 
 impl Store {
@@ -399,7 +428,8 @@ impl Inner {
             acquired_at: now,
             heartbeat_at: now,
         };
-        Ok(Self {
+        let keys = options.keys.or_else(|| options.folder.as_ref().map(|folder| folder.join(KEYS)));
+        let mut inner = Self {
             id: store_id(&db, &*host, now)?,
             db,
             liveness,
@@ -410,8 +440,12 @@ impl Inner {
             notices,
             last_heartbeat: Mutex::new(now),
             pulse: Mutex::new(None),
+            keys: keys.map(KeyFolder::at),
+            seals_at_shutdown: options.seals_at_shutdown,
             host,
-        })
+        };
+        inner.notices.extend(block_on(inner.notice_of_age()));
+        Ok(inner)
     }
 
     /// This store's holder, announced as alive.
@@ -631,11 +665,11 @@ mod tests {
             std::fs::create_dir(&before).unwrap();
             std::fs::copy(&backups[0], before.join("threadkeep.db")).unwrap();
             let restored = Store::open(StoreOptions::folder(before)).await.unwrap();
-            assert!(restored.verify(&id).await.unwrap().is_valid());
+            assert!(restored.verify(&id).await.unwrap().is_intact());
 
             let bytes = std::fs::read(folder.join("threadkeep.db")).unwrap();
             let refused = Store::open(StoreOptions::folder(&folder)).await.unwrap_err();
-            assert!(matches!(refused, Error::SchemaTooNew { found: 2, known: 1 }), "{refused:?}");
+            assert!(matches!(refused, Error::SchemaTooNew { found: 3, known: 2 }), "{refused:?}");
             assert!(std::fs::read(folder.join("threadkeep.db")).unwrap() == bytes);
         });
     }

@@ -140,7 +140,7 @@ fn an_empty_folder_and_an_empty_file_become_a_store() {
         make_store(&folder);
         let store = open(&folder).unwrap();
         assert_eq!(all_items(&store, &id("t")).len(), 5);
-        assert!(store.verify(&id("t")).unwrap().is_valid());
+        assert!(store.verify(&id("t")).unwrap().is_intact());
     }
     // An empty database that somebody made and never used is nobody's.
     let folder = temp.path().join("unused");
@@ -189,7 +189,7 @@ fn a_store_that_was_cut_is_refused_and_not_touched() {
         assert_refused(folder, &format!("cut at {cut} of {length}"), is_corrupt);
     }
     std::fs::write(folder.join(DATABASE), &whole).unwrap();
-    assert!(open(folder).unwrap().verify(&id("t")).unwrap().is_valid());
+    assert!(open(folder).unwrap().verify(&id("t")).unwrap().is_intact());
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn a_cut_store_whose_log_is_left_reads_right_or_says_that_it_is_damaged() {
         });
         match read {
             Ok((items, verdict)) => {
-                assert!(items == expected || !verdict.is_valid(), "cut at {cut}: items are missing silently");
+                assert!(items == expected || !verdict.is_intact(), "cut at {cut}: items are missing silently");
             }
             Err(error) => assert!(is_corrupt(&error), "cut at {cut}: {error:?}"),
         }
@@ -253,7 +253,7 @@ fn a_creation_that_was_cut_off_is_taken_back_and_another_programs_is_not() {
         let rest: i64 =
             database.query_row("SELECT count(*) FROM sqlite_master WHERE name = 'half'", [], |row| row.get(0)).unwrap();
         assert_eq!(rest, 0);
-        assert!(open(&folder).unwrap().verify(&id("t")).unwrap().is_valid());
+        assert!(open(&folder).unwrap().verify(&id("t")).unwrap().is_intact());
     }
 }
 
@@ -295,7 +295,7 @@ fn reading_only_creates_nothing_and_writes_are_refused_as_read_only() {
     let before = snapshot(&folder);
     let store = open_read_only(&folder).unwrap();
     assert_eq!(all_items(&store, &id("t")).len(), 5);
-    assert!(store.verify(&id("t")).unwrap().is_valid());
+    assert!(store.verify(&id("t")).unwrap().is_intact());
     let workspace = store.find_workspace(Path::new("/w")).unwrap().unwrap();
     let refusals: Vec<(&str, threadkeep::Result<()>)> = vec![
         ("workspace", store.workspace(Path::new("/new")).map(drop)),
@@ -354,7 +354,7 @@ fn a_lost_schema_number_over_full_tables_changes_nothing() {
     sql(temp.path()).execute_batch("PRAGMA user_version = 0").unwrap();
     assert!(look() == before, "the header's number decided over the tables");
     let store = open(temp.path()).unwrap();
-    assert!(store.verify(&id("t")).unwrap().is_valid());
+    assert!(store.verify(&id("t")).unwrap().is_intact());
     store.resume(&id("t"), false).unwrap().append(vec![raw("on")]).unwrap();
 }
 
@@ -552,7 +552,7 @@ fn a_batch_with_one_invalid_item_stores_nothing() {
     }
     assert!(live.take_unsaved().is_empty(), "a refused batch was kept");
     assert_eq!(live.append(vec![raw("second")]).unwrap().items[0].depth, 1);
-    assert!(store.verify(&id("t")).unwrap().is_valid());
+    assert!(store.verify(&id("t")).unwrap().is_intact());
 }
 
 #[test]
@@ -580,7 +580,7 @@ fn any_bytes_come_back_as_they_were_given() {
     drop((live, store));
     let store = open(temp.path()).unwrap();
     assert!(contents(&store, &id("t")) == given, "bytes were changed");
-    assert!(store.verify(&id("t")).unwrap().is_valid());
+    assert!(store.verify(&id("t")).unwrap().is_intact());
 }
 
 #[test]
@@ -598,7 +598,7 @@ fn large_items_are_stored_and_larger_ones_refused() {
     assert!(matches!(refused, Err(Error::Invalid { field: "content", .. })), "{refused:?}");
     assert_eq!(store.get(&id("t")).unwrap(), before);
     live.append(vec![raw("goes on")]).unwrap();
-    assert!(store.verify(&id("t")).unwrap().is_valid());
+    assert!(store.verify(&id("t")).unwrap().is_intact());
 }
 
 // A full disk.
@@ -667,7 +667,7 @@ fn a_full_disk_loses_nothing_and_the_same_handle_goes_on() {
     }
     assert!(matches!(live.flush(), Err(Error::StorageFull { .. })));
     assert!(contents(&open_read_only(&folder).unwrap(), &id("t")) == stored, "another reader while the disk is full");
-    assert!(store.verify(&id("t")).unwrap().is_valid());
+    assert!(store.verify(&id("t")).unwrap().is_intact());
 
     free(&disk);
     live.flush().unwrap();
@@ -680,7 +680,7 @@ fn a_full_disk_loses_nothing_and_the_same_handle_goes_on() {
     drop((live, store));
     let store = open(&folder).unwrap();
     assert_eq!(contents(&store, &id("t")).len(), expected.len() + 1);
-    assert!(store.verify(&id("t")).unwrap().is_valid());
+    assert!(store.verify(&id("t")).unwrap().is_intact());
     println!("full disk: {} items acknowledged, {} kept through it, lost 0", stored.len(), kept.len());
 }
 
@@ -716,12 +716,12 @@ fn opening_a_store_on_a_full_disk_says_so() {
         filler.set_len(length - (room << 10)).unwrap();
         drop(filler);
         match open(&folder) {
-            Ok(store) => assert!(store.verify(&id("t")).unwrap().is_valid(), "{room} KiB"),
+            Ok(store) => assert!(store.verify(&id("t")).unwrap().is_intact(), "{room} KiB"),
             Err(Error::StorageFull { .. }) => refused += 1,
             Err(error) => panic!("{room} KiB free: {error:?}"),
         }
         free(&disk);
-        assert!(open(&folder).unwrap().verify(&id("t")).unwrap().is_valid());
+        assert!(open(&folder).unwrap().verify(&id("t")).unwrap().is_intact());
     }
     assert!(refused > 0, "the disk was never full");
 }
@@ -738,7 +738,7 @@ fn a_store_is_not_half_created_on_a_full_disk() {
     assert!(matches!(refused, Err(Error::StorageFull { .. })), "{refused:?}");
     free(&disk);
     make_store(&folder);
-    assert!(open(&folder).unwrap().verify(&id("t")).unwrap().is_valid());
+    assert!(open(&folder).unwrap().verify(&id("t")).unwrap().is_intact());
 }
 
 // Rows.
@@ -799,7 +799,7 @@ fn a_thread_row_that_cannot_be_decoded_is_named_and_hides_no_other() {
     assert_eq!(damage, [(false, "good-2"), (true, "damaged"), (false, "good-1")]);
     // Its conversation can still be read and verified, and so can the others.
     assert_eq!(contents(&store, &id("damaged")), [b"damaged"]);
-    assert!(store.verify(&id("damaged")).unwrap().is_valid());
+    assert!(store.verify(&id("damaged")).unwrap().is_intact());
     for name in ["good-1", "good-2"] {
         assert_eq!(store.get(&id(name)).unwrap().items, 1);
         assert_eq!(contents(&store, &id(name)), [name.as_bytes()]);
@@ -832,7 +832,7 @@ fn assert_only_this_is_damaged(store: &Store, place: Address, filler: &[u8], wha
         assert!(items.iter().map(|item| &item.content).eq(&(from..=to).map(whole).collect::<Vec<_>>()), "{what}");
     }
     let report = store.verify_all(|_| {}).unwrap();
-    assert_eq!((report.threads, report.valid), (1, 0), "{what}");
+    assert_eq!((report.threads, report.intact), (1, 0), "{what}");
 }
 
 #[test]
@@ -843,7 +843,7 @@ fn a_changed_byte_is_found_by_verify_at_its_branch_and_depth() {
     for (what, filler) in [("plain", short.as_slice()), ("compressed", &long), ("stored apart", &apart)] {
         let temp = tempfile::tempdir().unwrap();
         let (store, place) = ten_items(temp.path(), filler);
-        assert!(store.verify(&id("t")).unwrap().is_valid());
+        assert!(store.verify(&id("t")).unwrap().is_intact());
         let database = sql(temp.path());
         let depth = i64::from(place.depth);
         let (table, column, row) = if what == "stored apart" {
@@ -871,7 +871,7 @@ fn a_changed_byte_is_found_by_verify_at_its_branch_and_depth() {
                 assert!(matches!(read, Err(Error::Corrupt { .. })), "{what}, byte {at}: {read:?}");
             }
             flip(at);
-            assert!(store.verify(&id("t")).unwrap().is_valid());
+            assert!(store.verify(&id("t")).unwrap().is_intact());
         }
     }
 }
@@ -919,7 +919,7 @@ fn a_changed_field_and_a_missing_item_are_found_by_verify() {
         set(value);
         assert_only_this_is_damaged(&store, place, b"text", field);
         set(&before);
-        assert!(store.verify(&id("t")).unwrap().is_valid(), "{field}");
+        assert!(store.verify(&id("t")).unwrap().is_intact(), "{field}");
     }
     // The schema can't keep the end of a path from being cut; the thread's own row tells.
     database.execute("DELETE FROM items WHERE key & 4294967295 = 9", []).unwrap();

@@ -145,7 +145,7 @@ fn a_holder_in_another_container_is_alive_until_it_dies() {
     holder.signal("-KILL");
     let took = resume_after_death(&store);
     assert!(took < Duration::from_secs(5), "{took:?}");
-    assert!(store.verify(&id()).unwrap().is_valid());
+    assert!(store.verify(&id()).unwrap().is_intact());
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_stopped_holder_is_not_stolen_from_but_can_be_taken_over() {
     assert_eq!(items.len(), 4, "a prompt, the note of the take-over, and two items of the taker");
     let note = String::from_utf8_lossy(&items[1].content).into_owned();
     assert!(note.contains("taker took this thread over from holder") && note.contains("it was stopped"), "{note}");
-    assert!(store.verify(&id()).unwrap().is_valid());
+    assert!(store.verify(&id()).unwrap().is_intact());
 }
 
 #[test]

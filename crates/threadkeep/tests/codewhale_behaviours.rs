@@ -229,7 +229,7 @@ fn a_lost_schema_number_rewrites_no_history() {
         let store = open(temp.path());
         assert_eq!((store.tree(&id("t")).unwrap(), texts(&store, &id("t"))), before);
         assert_eq!(before.0.leaves().len(), 2);
-        assert!(store.verify(&id("t")).unwrap().is_valid());
+        assert!(store.verify(&id("t")).unwrap().is_intact());
     }
 }
 
@@ -494,7 +494,7 @@ fn thread_lines(store: &Store, id: &ThreadId, out: &mut String) {
         writeln!(out, "turn {} {} {first} {last:?} {} {:?}", turn.ordinal, turn.status, turn.started_at, turn.ended_at)
             .unwrap();
     }
-    assert!(store.verify(id).unwrap().is_valid(), "{id} does not verify");
+    assert!(store.verify(id).unwrap().is_intact(), "{id} does not verify");
 }
 
 fn newest_schema(folder: &Path) -> i64 {
@@ -552,11 +552,11 @@ fn a_store_of_every_schema_opens_and_reads_the_same() {
         }
         let store = open(temp.path());
         let report = store.verify_all(|_| {}).unwrap();
-        assert_eq!(report.valid, report.threads, "{name}: {:?}", report.invalid);
+        assert_eq!(report.intact, report.threads, "{name}: {:?}", report.invalid);
         let live = store.resume(&id("tree"), false).unwrap();
         let before = live.head().unwrap().unwrap();
         assert_eq!(say(&live, "goes on"), Address { depth: before.depth + 1, ..before }, "{name}");
-        assert!(store.verify(&id("tree")).unwrap().is_valid());
+        assert!(store.verify(&id("tree")).unwrap().is_intact());
         drop((live, store));
         let check: String = sql(temp.path()).query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
         assert_eq!(check, "ok", "{name}");
@@ -666,10 +666,10 @@ fn the_parity_test_of_forks() {
     assert_eq!(live.head().unwrap(), None);
     assert!(path_of(&store, &thread, None).is_empty());
     assert_eq!(path_of(&store, &thread, Some(fork)).len(), 4, "clearing destroyed what was written");
-    assert!(store.verify(&thread).unwrap().is_valid());
+    assert!(store.verify(&thread).unwrap().is_intact());
 
     // And a new start is a new root.
     assert_eq!(say(&live, "new").depth, 0);
     assert_eq!((texts(&store, &thread), leaves().len()), (vec!["new".to_owned()], 1));
-    assert!(store.verify(&thread).unwrap().is_valid());
+    assert!(store.verify(&thread).unwrap().is_intact());
 }

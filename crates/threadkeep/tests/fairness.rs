@@ -124,7 +124,7 @@ fn abandoned_calls_do_not_pile_up() {
     let stored = usize::try_from(items(&store, "a")).unwrap() - 2;
     // Those that had room are done all the same, the others were never asked for.
     assert!((1..FITTING).contains(&stored), "{stored} requests of {MEBIBYTE} bytes were in the queue at once");
-    assert!(block_on(store.verify(&id("a"))).unwrap().is_valid());
+    assert!(block_on(store.verify(&id("a"))).unwrap().is_intact());
 }
 
 /// Each handle has a bound of its own; all of them together have one too.

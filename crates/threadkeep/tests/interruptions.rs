@@ -338,7 +338,7 @@ fn verifying_a_thread_that_is_purged_meanwhile_finds_no_damage() {
         });
         block_on(store.purge(&thread)).unwrap();
         match verifying.join().unwrap() {
-            Ok(verdict) => assert!(verdict.is_valid(), "{verdict:?}"),
+            Ok(verdict) => assert!(verdict.is_intact(), "{verdict:?}"),
             Err(error) => assert!(matches!(error, Error::NotFound { .. }), "{error:?}"),
         }
     }
@@ -367,7 +367,7 @@ fn one_damaged_thread_does_not_end_the_verifying_of_a_store() {
     }
     sql(temp.path()).execute("UPDATE branches SET tip = -1 WHERE thread = 'a'", []).unwrap();
     let report = block_on(store.verify_all(|_| {})).unwrap();
-    assert_eq!((report.threads, report.valid), (3, 2));
+    assert_eq!((report.threads, report.intact), (3, 2));
     assert!(report.invalid.contains_key(&id("a")));
 }
 
@@ -380,7 +380,7 @@ fn a_damaged_field_is_told_at_its_own_depth() {
     sql(temp.path()).execute_batch(spoil).unwrap();
     let verdict = block_on(store.verify(&thread)).unwrap();
     assert_eq!(verdict.invalid.first().and_then(|it| it.depth), Some(7), "{verdict:?}");
-    assert_eq!(verdict.items, 7);
+    assert_eq!((verdict.broken, verdict.items), (1, 10), "what follows is checked too: {verdict:?}");
 }
 
 #[test]
@@ -470,7 +470,7 @@ fn nothing_is_acknowledged_into_a_file_that_was_moved_or_replaced() {
     for (content, words) in contents.iter().zip(["before", "kept 1", "kept 2"]) {
         assert!(content.contains(words), "{contents:?}");
     }
-    assert!(block_on(store.verify(&id("a"))).unwrap().is_valid());
+    assert!(block_on(store.verify(&id("a"))).unwrap().is_intact());
 }
 
 /// Whoever opens the store next makes another log, so nothing is acknowledged into one that has no name any more.
@@ -503,7 +503,7 @@ fn nothing_is_acknowledged_into_a_log_that_was_removed() {
         let live = block_on(store.resume(&id("a"), false)).unwrap();
         block_on(live.append(unsaved)).unwrap();
         assert_eq!(count(&store, &id("a")), 2);
-        assert!(block_on(store.verify(&id("a"))).unwrap().is_valid());
+        assert!(block_on(store.verify(&id("a"))).unwrap().is_intact());
     }
 }
 

@@ -254,7 +254,7 @@ impl World {
             let own = self.nodes.values().filter(|node| node.thread == number).count();
             assert_eq!(self.store.get(&thread.id).unwrap().items, own as i64, "items of thread {number}");
             let verdict = self.store.verify(&thread.id).unwrap();
-            assert!(verdict.is_valid(), "{verdict:?}");
+            assert!(verdict.is_intact(), "{verdict:?}");
         }
         assert_eq!(self.store.stats().unwrap().items, self.nodes.len() as i64, "items of the store");
         let mut expected: Vec<&Modelled> = self.threads.iter().filter(|thread| !thread.purged).collect();

@@ -270,7 +270,7 @@ fn play_checker() {
     let store = open(Path::new(&setting("STORE")), "check");
     for lane in 0..LANES {
         let verdict = store.verify(&lane_id(lane)).unwrap();
-        assert!(verdict.is_valid(), "{verdict:?}");
+        assert!(verdict.is_intact(), "{verdict:?}");
         say(fingerprint(&read_path(&store, &lane_id(lane))));
     }
 }
@@ -518,7 +518,7 @@ fn check_after_kill(folder: &Path, round: u64, accounts: &[Account], known: &mut
         assert!(begun.elapsed() < Duration::from_secs(10), "a dead holder was waited for");
         before.push(Found { id: place.id, place: (place.address(), place.hash), content: mine.content });
         live.shutdown().unwrap();
-        assert!(store.verify(&thread).unwrap().is_valid());
+        assert!(store.verify(&thread).unwrap().is_intact());
     }
 }
 
@@ -649,7 +649,7 @@ fn eight_processes_append_at_once_and_nothing_is_lost_or_busy() {
     }
     assert_eq!(ticks.len(), PROCESSES * APPENDS, "two appends have the same tick");
     let report = store.verify_all(|_| {}).unwrap();
-    assert_eq!((report.threads, report.valid), (PROCESSES as u64, PROCESSES as u64), "{:?}", report.invalid);
+    assert_eq!((report.threads, report.intact), (PROCESSES as u64, PROCESSES as u64), "{:?}", report.invalid);
     println!(
         "{PROCESSES} processes × {APPENDS} appends (half Synced, half Written): all stored, 0 busy, in {writing:.1?}; {:.1?} in all",
         begun.elapsed()
@@ -692,7 +692,7 @@ fn eight_processes_create_one_store_together_fifty_times() {
         let id = store.id().to_string();
         assert!(answers.iter().all(|answer| answer.starts_with(&id)), "round {round}: {answers:?}");
         let report = store.verify_all(|_| {}).unwrap();
-        assert_eq!((report.threads, report.valid), (PROCESSES as u64, PROCESSES as u64));
+        assert_eq!((report.threads, report.intact), (PROCESSES as u64, PROCESSES as u64));
         assert_eq!(store.workspaces().unwrap().len(), 1, "one folder became two workspaces");
         drop(store);
         let database = rusqlite::Connection::open(folder.join("threadkeep.db")).unwrap();
@@ -847,7 +847,7 @@ fn a_holder_that_was_fenced_off_writes_nothing_and_gives_its_items_back() {
     let refused = store.resume(&id("t"), false).map(drop);
     assert!(matches!(&refused, Err(Error::ClaimHeld { holder, .. }) if holder.label == "new"), "{refused:?}");
     assert_eq!(read_texts(&store, &id("t")), ["one", "theirs", "mine"]);
-    assert!(store.verify(&id("t")).unwrap().is_valid());
+    assert!(store.verify(&id("t")).unwrap().is_intact());
 }
 
 // Beside a living writer.
@@ -912,7 +912,7 @@ fn metadata_changes_beside_a_live_writer_disturb_neither() {
     assert_eq!((end.details.title.as_deref(), end.pinned, end.archived_at), (Some("the title"), true, None));
     assert_eq!((end.epoch, end.live, end.items), (epoch, true, 5));
     assert_eq!(read_texts(&store, &thread), ["create", "update", "archive", "pin", "unarchive"]);
-    assert!(store.verify(&thread).unwrap().is_valid());
+    assert!(store.verify(&thread).unwrap().is_intact());
 }
 
 // Files.

@@ -41,9 +41,12 @@ mod src {
     pub(crate) mod host;
     pub(crate) mod id;
     pub(crate) mod item;
+    pub(crate) mod keys;
     pub(crate) mod live;
     pub(crate) mod log;
     pub(crate) mod planted;
+    pub(crate) mod seal;
+    pub(crate) mod seals;
     pub(crate) mod sources;
     pub(crate) mod stats;
     pub(crate) mod store;
@@ -60,8 +63,9 @@ mod src {
 }
 // The files of the library name each other from the root.
 use src::{
-    backup, branch, chain, claim, claims, content, copy, cursor, db, error, examine, finding, follow, host, id, item,
-    live, log, planted, sources, stats, store, thread, thread_list, thread_store, threads, time, turn, turns, view,
+    backup, branch, chain, claim, claims, content, copy, cursor, db, error, examine, finding, follow, host, id, item, keys,
+    live, log, planted, seal, seals, sources, stats, store, thread, thread_list, thread_store, threads, time, turn, turns,
+    view,
     workspaces, writers,
 };
 // And these as the library shows them.

@@ -74,7 +74,7 @@ fn a_file_that_changes_while_it_is_read_is_looked_at_again() {
         assert_eq!((again.files.unchanged, again.files.read), (0, 1));
         assert!(given_back(&store, &path) == after.as_bytes());
         assert_eq!(import(&store, &path).files.unchanged, 1);
-        assert!(store.verify(&session()).unwrap().is_valid());
+        assert!(store.verify(&session()).unwrap().is_intact());
     }
 }
 
@@ -95,7 +95,7 @@ fn a_known_file_that_changes_while_it_is_read_is_looked_at_again() {
         assert_eq!(again.files.read, 1);
         assert_eq!(import(&store, &path).files.unchanged, 1);
         assert!(given_back(&store, &path) == std::fs::read(&path).unwrap());
-        assert!(store.verify(&session()).unwrap().is_valid());
+        assert!(store.verify(&session()).unwrap().is_intact());
     }
 }
 
@@ -115,7 +115,7 @@ fn a_file_that_shrank_is_read_from_its_start() {
     write(&path, &lines, "\n\n");
     let longer = import(&store, &path);
     assert_eq!((longer.items.read, longer.items.imported, longer.items.unchanged), (4, 0, 4));
-    assert!(store.verify(&session()).unwrap().is_valid());
+    assert!(store.verify(&session()).unwrap().is_intact());
 }
 
 /// Two files of one session that grow one after the other: the second failed at every import from then on.
@@ -287,5 +287,5 @@ fn a_file_that_fails_midway_keeps_what_was_read_and_is_tried_again() {
     assert_eq!((thread.shelf, thread.details.title.as_deref()), (Shelf::Archived, Some("Named midway")));
     assert!(given_back(&store, &path) == text.as_bytes());
     assert_eq!(import(&store, &path).files.unchanged, 1);
-    assert!(store.verify(&id).unwrap().is_valid());
+    assert!(store.verify(&id).unwrap().is_intact());
 }

@@ -120,7 +120,7 @@ fn a_fork_that_moved_is_the_same_thread_whatever_became_of_its_parent() {
         write(&moved, &lines, "\n");
         assert_eq!(import(&store, &moved).items.imported, 1);
         assert_eq!(store.get(&fork_id()).unwrap().items, 4);
-        assert!(store.verify(&fork_id()).unwrap().is_valid());
+        assert!(store.verify(&fork_id()).unwrap().is_intact());
     }
 }
 
@@ -139,7 +139,7 @@ fn a_changed_fork_diverges_where_it_was_changed() {
     assert_eq!((again.items.imported, again.items.unchanged), (1, 2));
     assert!(stands_on_parent(&store));
     assert_eq!(path_of(&store, &fork_id()).last().unwrap(), "m5-changed");
-    assert!(store.verify(&fork_id()).unwrap().is_valid());
+    assert!(store.verify(&fork_id()).unwrap().is_intact());
 }
 
 /// A root that is read when the import goes on stands on the parent like one that is read at once.
@@ -160,7 +160,7 @@ fn a_later_root_of_a_fork_stands_on_its_parent() {
     assert!(stands_on_parent(&store));
     let path = store.items(&fork_id(), ItemQuery::default()).unwrap().entries;
     assert_eq!((path.len(), path[SHARED].thread.as_str()), (SHARED + 2, FORK));
-    assert!(store.verify(&fork_id()).unwrap().is_valid());
+    assert!(store.verify(&fork_id()).unwrap().is_intact());
 }
 
 /// An import that was killed after it had made the thread left an empty one, and the next gave the session another id.
@@ -188,7 +188,7 @@ fn an_empty_thread_of_a_killed_import_is_filled() {
         assert_eq!(stands_on_parent(&store), is_fork);
         let thread = store.get(&fork_id()).unwrap();
         assert_eq!((thread.items, thread.shelf), (3, Shelf::Archived));
-        assert!(store.verify(&fork_id()).unwrap().is_valid());
+        assert!(store.verify(&fork_id()).unwrap().is_intact());
     }
 }
 
@@ -237,7 +237,7 @@ fn a_fork_whose_purged_thread_left_a_stub_gets_another_id() {
     assert_eq!((report.files.failed, report.threads.new, report.items.imported), (0, 1, 4), "{report:?}");
     let other = threads(&store).into_iter().find(|thread| thread.id.as_str().starts_with(FORK)).unwrap();
     assert!(other.fork_point.is_some());
-    assert!(store.verify(&other.id).unwrap().is_valid());
+    assert!(store.verify(&other.id).unwrap().is_intact());
 }
 
 /// A session whose thread was purged without a trace is imported anew once it went on.

@@ -44,7 +44,7 @@ fn killed_after(durability: &str, acknowledged: usize) {
         assert_eq!((&line["id"], &line["hash"], &line["depth"]), (&item["id"], &item["hash"], &item["depth"]));
         assert_eq!(item["text"], format!("item {number}"));
     }
-    assert_eq!(sandbox.json(&["verify"])["valid"], 1);
+    assert_eq!(sandbox.json(&["verify"])["intact"], 1);
     // The dead holder's claim is taken over without ado.
     let output = sandbox.feed(&["append", "one"], "{\"role\":\"user\",\"text\":\"on\"}\n");
     assert!(output.status.success(), "{output:?}");

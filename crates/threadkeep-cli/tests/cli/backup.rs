@@ -44,7 +44,7 @@ fn a_backup_is_restored_and_the_store_that_was_there_is_kept() {
     let restored = sandbox.json(&["restore-backup", &file, "--yes"]);
     assert_eq!((&restored["threads"], &restored["items"], &restored["verified"]), (&1.into(), &2.into(), &true.into()));
     assert_eq!(sandbox.code(&["show", "two"]), 3);
-    assert_eq!(sandbox.json(&["verify"])["valid"], 1);
+    assert_eq!(sandbox.json(&["verify"])["intact"], 1);
     let kept = restored["replaced"].as_str().unwrap();
     let old = sandbox.bare().args(["--store", kept, "--json", "show", "two"]).output().unwrap();
     assert!(old.status.success(), "{old:?}");
@@ -66,5 +66,5 @@ fn what_is_no_whole_backup_is_refused() {
     for (path, code) in [(text.to_str().unwrap(), 5), (cut.to_str().unwrap(), 5), ("missing.db", 3)] {
         assert_eq!(sandbox.code(&["restore-backup", path, "--yes"]), code, "{path}");
     }
-    assert_eq!(sandbox.json(&["verify"])["valid"], 1);
+    assert_eq!(sandbox.json(&["verify"])["intact"], 1);
 }

@@ -41,5 +41,5 @@ fn a_thread_is_taken_over_from_a_program_that_writes_it() {
     assert!(shown.contains("it hangs") && !shown.contains("stale"), "{shown}");
     assert!(sandbox.ok(&["claims"]).contains("No thread is being written."));
     assert!(sandbox.ok(&["take-over", "one", "--ask"]).contains("Nobody holds it"));
-    assert_eq!(sandbox.json(&["verify"])["valid"], 1);
+    assert_eq!(sandbox.json(&["verify"])["intact"], 1);
 }

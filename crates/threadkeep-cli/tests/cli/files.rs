@@ -60,7 +60,7 @@ fn a_changed_item_is_found() {
     let sandbox = Sandbox::new();
     let word = "an unmistakable word";
     sandbox.thread("one", "One", &["first", word, "third"]);
-    assert_eq!(sandbox.json(&["verify"])["valid"], 1);
+    assert_eq!(sandbox.json(&["verify"])["intact"], 1);
     let mut bytes = fs::read(sandbox.database()).unwrap();
     let at = bytes.windows(word.len()).position(|window| window == word.as_bytes()).unwrap();
     bytes[at] = b'A';
@@ -68,7 +68,7 @@ fn a_changed_item_is_found() {
     let output = sandbox.run(&["verify", "--json"]);
     assert_eq!(output.status.code(), Some(5));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&report["threads"], &report["valid"]), (&1.into(), &0.into()));
+    assert_eq!((&report["threads"], &report["intact"]), (&1.into(), &0.into()));
     let found = &report["invalid"][0];
     assert_eq!((&found["thread"], &found["depth"]), (&"one".into(), &1.into()));
     let output = sandbox.run(&["verify", "one"]);

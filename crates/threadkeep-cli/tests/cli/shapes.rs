@@ -85,8 +85,10 @@ fn fork_and_verify() {
     assert_eq!(sandbox.code(&["fork", "one", "--id", "two"]), 1);
     assert_eq!(sandbox.code(&["fork", "one@9"]), 3);
     let report = sandbox.json(&["verify"]);
-    assert_eq!((&report["threads"], &report["valid"], &report["invalid"]), (&json!(2), &json!(2), &json!([])));
-    keys(&report, &["not_provable"]);
+    assert_eq!((&report["threads"], &report["intact"], &report["invalid"]), (&json!(2), &json!(2), &json!([])));
+    // Without a seal nothing says that nothing was cut off.
+    assert_eq!((&report["verdict"], &report["valid"]), (&json!("not_provable"), &json!(0)));
+    keys(&report, &["not_provable", "broken", "remembered", "anchored"]);
     assert_eq!(sandbox.json(&["verify", "one", "o", "One"])["threads"], 1);
 }
 

@@ -55,7 +55,7 @@ promises! {
         thread.append(items)?;
         let back = store.items(thread.id(), ItemQuery::default())?.entries;
         ensure!(back.iter().map(|item| &item.content).eq(&contents));
-        ensure!(store.verify(thread.id())?.is_valid());
+        ensure!(store.verify(thread.id())?.is_intact());
     }
 
     /// A batch is stored whole or not at all.
@@ -65,7 +65,7 @@ promises! {
         ensure_err!(thread.append(vec![say("x"), say("y"), cites_nothing]), Error::Invalid { field: "sources", .. });
         ensure_eq!(texts(store, thread.id())?, ["before"]);
         ensure_eq!(thread.append(vec![say("after")])?.items[0].depth, 1);
-        ensure!(store.verify(thread.id())?.is_valid());
+        ensure!(store.verify(thread.id())?.is_intact());
     }
 
     /// Repeating an append with the same ids and content gives the first answer and stores nothing.
@@ -125,7 +125,7 @@ promises! {
         ensure_eq!(back.items[0].branch, tip.branch);
         ensure_eq!(texts(store, thread.id())?, ["a", "b", "c"]);
         ensure_eq!(store.get(thread.id())?.branches, 2);
-        ensure!(store.verify(thread.id())?.is_valid());
+        ensure!(store.verify(thread.id())?.is_intact());
     }
 
     /// An append after an item that the thread does not reach is refused and stores nothing.

@@ -106,7 +106,7 @@ promises! {
         drop(thread);
         store.sync()?;
         taker.append(vec![say("c")])?;
-        ensure!(store.verify(taker.id())?.is_valid());
+        ensure!(store.verify(taker.id())?.is_intact());
     }
 
     /// A request to release is seen by the holder, who hands over at the end of the turn and not before.

@@ -27,7 +27,7 @@ promises! {
         parent.append(vec![say("parent's")])?;
         ensure_eq!(texts(store, &fork.id)?, ["a", "b", "fork's"]);
         ensure_eq!(texts(store, parent.id())?, ["a", "b", "parent's"]);
-        ensure!(store.verify(&fork.id)?.is_valid() && store.verify(parent.id())?.is_valid());
+        ensure!(store.verify(&fork.id)?.is_intact() && store.verify(parent.id())?.is_intact());
     }
 
     /// A fork's first item chains to the fork point, so shared history and new history are one chain.
@@ -80,7 +80,7 @@ promises! {
         ensure_eq!(store.tree(thread.id())?.leaves().len(), 2);
         thread.rewind(tip)?;
         ensure_eq!(texts(store, thread.id())?, ["a", "b", "c"]);
-        ensure!(store.verify(thread.id())?.is_valid());
+        ensure!(store.verify(thread.id())?.is_intact());
     }
 
     /// A rewind to an item of another thread, or to none, is refused and the head stays.
@@ -103,7 +103,7 @@ promises! {
         thread.append(vec![say("new")])?;
         ensure_eq!(texts(store, thread.id())?, ["new"]);
         ensure_eq!(store.items(thread.id(), ItemQuery { at: Some(old), ..ItemQuery::default() })?.entries.len(), 2);
-        ensure!(store.verify(thread.id())?.is_valid());
+        ensure!(store.verify(thread.id())?.is_intact());
         ensure_eq!(thread.clear()?, 1);
         ensure_eq!(thread.clear()?, 0);
     }
@@ -132,7 +132,7 @@ promises! {
         ensure_eq!(store.purge(parent.id())?, Purged { items: 2, shared: 2, stub: true });
         ensure_err!(store.get(parent.id()), Error::NotFound { .. });
         ensure_eq!(texts(store, &fork.id)?, ["a", "b", "x"]);
-        ensure!(store.verify(&fork.id)?.is_valid());
+        ensure!(store.verify(&fork.id)?.is_intact());
     }
 
     /// When the last fork of a purged thread is purged too, the shared items go with it.

@@ -119,8 +119,9 @@ promises! {
         }
     }
 
-    /// Verifying a whole store counts every thread, in the trash and archived ones too, and finds them valid.
-    fn an_untouched_store_is_valid(store) {
+    /// Verifying a whole store counts every thread, in the trash and archived ones too, and finds them intact. Without a seal it
+    /// calls none of them valid, and says what would not show.
+    fn an_untouched_store_is_intact_and_not_provable(store) {
         let archived = thread_with(store, &["a"])?;
         let trashed = thread_with(store, &["b"])?;
         store.archive(archived.id())?;
@@ -128,7 +129,8 @@ promises! {
         store.delete(trashed.id())?;
         thread_with(store, &["c", "d"])?;
         let report = store.verify_all(|_| {})?;
-        ensure_eq!((report.threads, report.valid, report.items), (3, 3, 4));
-        ensure!(!report.not_provable.is_empty());
+        ensure_eq!((report.threads, report.intact, report.valid, report.items), (3, 3, 0, 4));
+        ensure_eq!(report.outcome(), crate::Outcome::NotProvable);
+        ensure_eq!(report.not_provable.get(&crate::GapKind::NoSeal), Some(&3));
     }
 }

@@ -16,13 +16,17 @@ pub(crate) struct Migration {
 }
 
 /// The steps for SQLite; `migrations/postgres` holds the same numbers.
-pub(crate) const SQLITE: &[Migration] =
-    &[Migration { number: 1, name: "log", sql: include_str!("../../migrations/sqlite/0001_log.sql") }];
+pub(crate) const SQLITE: &[Migration] = &[
+    Migration { number: 1, name: "log", sql: include_str!("../../migrations/sqlite/0001_log.sql") },
+    Migration { number: 2, name: "seals", sql: include_str!("../../migrations/sqlite/0002_seals.sql") },
+];
 
 /// The steps for PostgreSQL.
 #[cfg(feature = "postgres")]
-pub(crate) const POSTGRES: &[Migration] =
-    &[Migration { number: 1, name: "log", sql: include_str!("../../migrations/postgres/0001_log.sql") }];
+pub(crate) const POSTGRES: &[Migration] = &[
+    Migration { number: 1, name: "log", sql: include_str!("../../migrations/postgres/0001_log.sql") },
+    Migration { number: 2, name: "seals", sql: include_str!("../../migrations/postgres/0002_seals.sql") },
+];
 
 const LEDGER: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (
   number     INTEGER NOT NULL PRIMARY KEY,

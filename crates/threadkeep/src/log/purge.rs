@@ -7,18 +7,21 @@
 //! The items go in further steps, each a short transaction. A purge that is cut short leaves the mark, and the next one
 //! finishes it.
 
+use uuid::Uuid;
+
 use crate::db::{Tx, Value, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::id::{ItemKey, ThreadId};
 use crate::item::Hash;
 use crate::log::{blobs, path};
+use crate::seals;
 use crate::time::Timestamp;
 
 /// How many items go in one transaction: well under ten milliseconds.
 const CHUNK: usize = 500;
 
 statements! {
-    CANDIDATE = "SELECT t.shelf, c.holder, t.head, t.head_hash, t.head_is_tip FROM threads t
+    CANDIDATE = "SELECT t.shelf, c.holder, t.head, t.head_hash, t.head_is_tip, t.epoch FROM threads t
         LEFT JOIN claims c ON c.thread = t.id WHERE t.id = ?1 /* FOR UPDATE OF t */";
     RECORD_TIP = "UPDATE branches SET tip = ?2, tip_hash = ?3 WHERE key = ?1";
     STRIP = "UPDATE threads SET shelf = 3, status = 'purging', epoch = epoch + 1, head = NULL, head_hash = NULL, head_is_tip = 0,
@@ -82,10 +85,16 @@ pub(crate) enum Step {
     Nothing,
 }
 
-/// Makes a thread that is in the trash a stub that is marked as being purged.
+/// Makes a thread that is in the trash a stub that is marked as being purged, and puts that on record.
 ///
 /// `dead_holder` is the holder of its claim that was found to be dead; any other one is refused.
-pub(crate) fn begin(tx: &mut dyn Tx, thread: &ThreadId, dead_holder: Option<&str>, now: Timestamp) -> Result<()> {
+pub(crate) fn begin(
+    tx: &mut dyn Tx,
+    store: Uuid,
+    thread: &ThreadId,
+    dead_holder: Option<&str>,
+    now: Timestamp,
+) -> Result<()> {
     let id = thread.as_str().into();
     let found = query_one(tx, CANDIDATE, &[id], |row| {
         let hash = row.opt_blob(3)?.and_then(Hash::from_slice);
@@ -94,9 +103,10 @@ pub(crate) fn begin(tx: &mut dyn Tx, thread: &ThreadId, dead_holder: Option<&str
             row.int(0)?,
             row.opt_text(1)?.map(str::to_owned),
             tip.filter(|_| row.int(4).is_ok_and(|is_tip| is_tip == 1)),
+            row.int(5)?,
         ))
     })?;
-    let (shelf, holder, tip) = found.ok_or_else(|| Error::not_found("thread", thread))?;
+    let (shelf, holder, tip, epoch) = found.ok_or_else(|| Error::not_found("thread", thread))?;
     if shelf != 2 {
         let found = "it is not there".to_owned();
         return Err(Error::Conflict { what: "shelf", expected: "a thread in the trash".to_owned(), found });
@@ -110,6 +120,8 @@ pub(crate) fn begin(tx: &mut dyn Tx, thread: &ThreadId, dead_holder: Option<&str
         let args = [tip.branch().into(), i64::from(tip.depth()).into(), Value::Blob(&hash.0)];
         tx.execute(RECORD_TIP, &args)?;
     }
+    // With the epoch from before: a later thread of this id has a greater one, and this record says nothing of it.
+    seals::record_purge(tx, store, thread, epoch, now)?;
     // Before the fork point goes: those who are behind it may be reached by nobody once this thread is gone.
     tx.execute(MARK_STUBS_BEHIND, &[id])?;
     tx.execute(DELETE_CLAIM, &[id])?;

@@ -45,8 +45,11 @@ statements! {
         head_is_tip, fork_item, items, branches, turns, created_at, updated_at, pinned, ephemeral, policy, extra)
         VALUES (?1, ?2, 3, ?3, 0, ?4, ?5, ?5, ?5, NULL, NULL, 0, NULL, 0, 0, 0, ?6, ?6, 0, 0, '\"all\"', '{}')
         ON CONFLICT (id) DO NOTHING";
-    COUNT = "UPDATE threads SET items = items + ?3, branches = branches + ?4,
+    // What its writers write here later must not get ticks below those that come with its items, nor epochs.
+    COUNT = "UPDATE threads SET items = items + ?3, branches = branches + ?4, tick = CASE WHEN tick < ?6 THEN ?6 ELSE tick END,
         head_is_tip = CASE WHEN head >> 32 = ?5 THEN 0 ELSE head_is_tip END WHERE id = ?1 AND epoch = ?2";
+    RAISE_EPOCH = "UPDATE threads SET epoch = ?2 WHERE id = ?1 AND epoch < ?2
+        AND NOT EXISTS (SELECT 1 FROM claims WHERE thread = ?1)";
     TURN_ROWS = "SELECT ordinal, status, outcome, first_item, last_item, token_usage, started_at, ended_at FROM turns
         WHERE thread = ?1 AND ordinal BETWEEN ?2 AND ?3 ORDER BY ordinal LIMIT ?4";
     FIRST_OPEN_TURN = "SELECT min(ordinal) FROM turns WHERE thread = ?1 AND (status = 'running' OR last_item IS NULL)";
@@ -304,6 +307,7 @@ pub(crate) struct ItemPage {
 struct ItemRow {
     id: ItemId,
     depth: u32,
+    tick: i64,
     hash: Hash,
     writer: (WriterId, String, i64),
     /// The columns of the table but the key and the writer.
@@ -362,6 +366,7 @@ fn read_item(row: &Row<'_>, checked: &Checked) -> Result<ItemRow> {
     Ok(ItemRow {
         id: checked.id,
         depth: checked.key.depth(),
+        tick: checked.tick,
         hash: checked.hash,
         writer: (writer, row.text(19)?.to_owned(), row.int(20)?),
         values: COLUMNS.iter().map(|column| row.owned(*column)).collect::<Result<_>>()?,
@@ -382,6 +387,7 @@ pub(crate) fn begin(tx: &mut dyn Tx, source: &Snapshot, workspace: WorkspaceId, 
         now.0.into(),
     ];
     tx.execute(PUT_STUB, &args)?;
+    tx.execute(RAISE_EPOCH, &[source.id.as_str().into(), source.epoch.into()])?;
     let found = snapshot(tx, &source.id)?;
     found.ok_or_else(|| Error::corrupt("table threads", "the row that was just written is missing"))
 }
@@ -408,7 +414,9 @@ pub(crate) fn put_items(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64, page: &I
     }
     append::record_tip(tx, ItemKey::new(number, last.depth), last.hash)?;
     let count = i64::try_from(page.items.len()).unwrap_or(0);
-    let args = [thread.as_str().into(), epoch.into(), count.into(), i64::from(is_new).into(), number.into()];
+    let tick = page.items.iter().map(|item| item.tick).max().unwrap_or(0);
+    let args =
+        [thread.as_str().into(), epoch.into(), count.into(), i64::from(is_new).into(), number.into(), tick.into()];
     fenced(tx.execute(COUNT, &args)?, thread, epoch)
 }
 

@@ -13,10 +13,9 @@ use crate::item::Item;
 use crate::live::LiveThread;
 use crate::log::purge::{self, Purged, Step};
 use crate::log::read::{self, ItemQuery};
-use crate::log::verify::{self, Verdict, VerifyReport};
 use crate::log::{head, path};
 use crate::sources::{self, SourceFile};
-use crate::thread::{ListQuery, NewThread, Page, Shelf, Shelves, SortKey, Status, Thread, ThreadPatch};
+use crate::thread::{ListQuery, NewThread, Page, Shelf, Status, Thread, ThreadPatch};
 use crate::thread_list;
 use crate::threads::{self, Scope};
 use crate::time::Timestamp;
@@ -148,8 +147,8 @@ impl Threads {
     /// [`Error::Conflict`] when the thread is not in the trash, [`Error::ClaimHeld`] while a live writer holds it.
     pub async fn purge(&self, thread: &ThreadId) -> Result<Purged> {
         let dead = self.refuse_live(thread).await?;
-        let (id, now) = (thread.clone(), self.inner.host.now());
-        let begin = move |tx: &mut dyn Tx| purge::begin(tx, &id, dead.as_deref(), now);
+        let (id, store, now) = (thread.clone(), self.inner.id, self.inner.host.now());
+        let begin = move |tx: &mut dyn Tx| purge::begin(tx, store, &id, dead.as_deref(), now);
         self.inner.db.write(Sync::Synced.within(thread.as_str()), begin).await?;
         let mut purged = Purged::default();
         loop {
@@ -381,90 +380,8 @@ impl Threads {
         Ok(reserved)
     }
 
-    /// Verifies a thread: every digest, every link, every witness. Reads in steps, so that writers go on.
-    ///
-    /// # Errors
-    /// Only when reading fails; what does not verify is in the verdict.
-    pub async fn verify(&self, thread: &ThreadId) -> Result<Verdict> {
-        let progress = self.read(thread, verify::start).await?;
-        self.verify_on(progress).await
-    }
-
-    /// Verifies every thread, archived ones, the trash and (for the whole store) what is left of purged ones included, and
-    /// tells each verdict as it comes. A thread that is purged meanwhile is left out.
-    ///
-    /// # Errors
-    /// As [`Threads::verify`].
-    pub async fn verify_all(&self, mut each: impl FnMut(&Verdict) + Send) -> Result<VerifyReport> {
-        let mut report = VerifyReport::default();
-        let mut add = |verdict: Result<Verdict>| match verdict {
-            Ok(verdict) => {
-                each(&verdict);
-                report.add(verdict);
-                Ok(())
-            }
-            Err(Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(error),
-        };
-        for shelves in [Shelves::Both, Shelves::Trash] {
-            let mut query =
-                ListQuery { sort: SortKey::Created, ascending: true, shelves, limit: 500, ..ListQuery::default() };
-            loop {
-                let page = self.list(query.clone()).await?;
-                for thread in &page.entries {
-                    add(self.verify(&thread.id).await)?;
-                }
-                match page.next_cursor {
-                    None => break,
-                    cursor => query.cursor = cursor,
-                }
-            }
-        }
-        let mut after = String::new();
-        let mut stubs = self.stubs(&after).await?;
-        while let Some(last) = stubs.last() {
-            after = last.to_string();
-            for stub in stubs {
-                let progress = self.inner.db.read(move |tx| verify::start(tx, &stub)).await;
-                add(match progress {
-                    Ok(progress) => self.verify_on(progress).await,
-                    Err(error) => Err(error),
-                })?;
-            }
-            stubs = self.stubs(&after).await?;
-        }
-        Ok(report)
-    }
-
-    /// A page of what is left of purged threads, for who may see the whole store.
-    async fn stubs(&self, after: &str) -> Result<Vec<ThreadId>> {
-        match self.scope {
-            Scope::Workspace(_) => Ok(Vec::new()),
-            Scope::All => {
-                let after = after.to_owned();
-                self.inner.db.read(move |tx| verify::stubs(tx, &after, 500)).await
-            }
-        }
-    }
-
-    async fn verify_on(&self, mut progress: verify::Progress) -> Result<Verdict> {
-        loop {
-            let step = move |tx: &mut dyn Tx| {
-                // A read that is run again begins where this step began.
-                let mut progress = progress.clone();
-                let verdict = verify::step(tx, &mut progress)?;
-                Ok((progress, verdict))
-            };
-            let (next, verdict) = self.inner.db.read(step).await?;
-            if let Some(verdict) = verdict {
-                return Ok(verdict);
-            }
-            progress = next;
-        }
-    }
-
     /// Reads one snapshot of a thread that this handle sees.
-    async fn read<T: Send + 'static>(
+    pub(super) async fn read<T: Send + 'static>(
         &self,
         thread: &ThreadId,
         mut run: impl FnMut(&mut dyn Tx, &ThreadId) -> Result<T> + Send + 'static,

@@ -67,7 +67,7 @@ fn stays_whole(address: &str, happens: impl FnOnce(&AtomicUsize)) {
     });
     for (live, acknowledged) in threads.iter().zip(acknowledged) {
         assert_eq!(texts(&store, live.id()), acknowledged);
-        assert!(store.verify(live.id()).unwrap().is_valid());
+        assert!(store.verify(live.id()).unwrap().is_intact());
     }
 }
 
@@ -211,7 +211,7 @@ fn a_commit_that_was_not_answered_is_stored_once() {
     }
     let expected: Vec<String> = (0..40).map(|number| number.to_string()).collect();
     assert_eq!(texts(&straight, live.id()), expected);
-    assert!(straight.verify(live.id()).unwrap().is_valid());
+    assert!(straight.verify(live.id()).unwrap().is_intact());
     assert_eq!(proxy.lost.load(Ordering::SeqCst), 40);
 }
 
@@ -244,7 +244,7 @@ fn every_step_of_a_threads_life_survives_a_lost_answer() {
         store.archive(live.id()).unwrap();
         proxy.arm(fault);
         store.delete(live.id()).unwrap();
-        assert!(store.verify(live.id()).unwrap().is_valid());
+        assert!(store.verify(live.id()).unwrap().is_intact());
     }
     assert_eq!(proxy.lost.load(Ordering::SeqCst), 16);
 }

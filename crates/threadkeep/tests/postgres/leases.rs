@@ -84,7 +84,7 @@ fn a_holder_lives_by_the_servers_clock_and_not_by_its_own() {
     assert_eq!(live.take_unsaved().len(), 1, "what was refused is given back");
     taker.append(vec![say("b")]).unwrap();
     assert_eq!(fast.get(live.id()).unwrap().items, 2);
-    assert!(fast.verify(live.id()).unwrap().is_valid());
+    assert!(fast.verify(live.id()).unwrap().is_intact());
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn of_machines_that_take_a_thread_over_at_once_each_does() {
     assert_eq!(handles.len(), takers.len());
     let thread = first.get(live.id()).unwrap();
     assert_eq!((thread.epoch, thread.items), (13, 13));
-    assert!(first.verify(live.id()).unwrap().is_valid());
+    assert!(first.verify(live.id()).unwrap().is_intact());
 }
 
 #[test]

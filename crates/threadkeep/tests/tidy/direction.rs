@@ -39,9 +39,11 @@ const LAYERS: [&[&str]; 5] = [
         "claim",
         "content",
         "cursor",
+        "keys",
+        "seal",
     ],
     &["db"],
-    &["log", "claims", "sources", "stats", "thread_list", "threads", "turns", "workspaces", "writers"],
+    &["log", "claims", "seals", "sources", "stats", "thread_list", "threads", "turns", "workspaces", "writers"],
     &["store", "live", "follow", "thread_store", "backup", "copy", "examine"],
     &["blocking", "conformance"],
 ];

@@ -262,7 +262,7 @@ fn judge_turns(folder: &Path, acked: &[threadkeep::ItemId], place: &str, tally: 
         tally.add(Rule::AckedLost, format!("{place}: {lost} items"));
     }
     let verdict = store.verify(&id).map_err(told)?;
-    if !verdict.is_valid() {
+    if !verdict.is_intact() {
         tally.add(Rule::Altered, format!("{place}: {:?}", verdict.invalid));
     }
     Ok(turns.len())

@@ -57,7 +57,7 @@ pub(super) fn unknown_words(plan: &Plan, outcome: &mut Outcome) -> Result<(), St
         outcome.tally.add(Rule::AckedLost, "the last page does not begin with the last item");
     }
     let (thread, verdict) = (store.get(&id).map_err(told)?, store.verify(&id).map_err(told)?);
-    if usize::try_from(thread.items) != Ok(expected.len()) || !verdict.is_valid() {
+    if usize::try_from(thread.items) != Ok(expected.len()) || !verdict.is_intact() {
         outcome.tally.add(Rule::Altered, format!("{} items, {:?}", thread.items, verdict.invalid));
     }
     outcome.figure("items, every second of an unknown kind", expected.len());
