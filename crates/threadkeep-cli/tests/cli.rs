@@ -40,6 +40,8 @@ mod place;
 mod postgres;
 #[path = "cli/sandbox.rs"]
 mod sandbox;
+#[path = "cli/seals.rs"]
+mod seals;
 #[path = "cli/server.rs"]
 mod server;
 #[path = "cli/shapes.rs"]

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::sandbox::{Sandbox, lines, samples};
 
-fn keys(value: &Value, expected: &[&str]) {
+pub(crate) fn keys(value: &Value, expected: &[&str]) {
     for key in expected {
         assert!(value.get(key).is_some(), "{key} is missing in {value}");
     }
