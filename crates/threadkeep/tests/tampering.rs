@@ -8,8 +8,12 @@
 mod kinds;
 #[path = "tampering/rows.rs"]
 mod rows;
+#[path = "tampering/scene.rs"]
+mod scene;
 #[path = "postgres/server.rs"]
 mod server;
+#[path = "tampering/server_rows.rs"]
+mod server_rows;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,56 +21,9 @@ use std::sync::Arc;
 
 use kinds::{Alone, Chance, KINDS};
 use rows::{Lite, Rows, copy};
+use scene::{THREADS, go_on, id, make, named, say};
 use threadkeep::blocking::Store;
-use threadkeep::{
-    Address, Anchors, GapKind, NewItem, NewThread, Outcome, PublicKey, Role, StoreOptions, ThreadId, VerifyOptions,
-    VerifyReport,
-};
-
-fn id(text: &str) -> ThreadId {
-    ThreadId::new(text).unwrap()
-}
-
-fn named(text: &str) -> NewThread {
-    NewThread { id: Some(id(text)), ..NewThread::default() }
-}
-
-fn say(store: &Store, thread: &str, appends: usize) {
-    let live = store.resume(&id(thread), false).unwrap();
-    for number in 0..appends {
-        live.begin_turn(NewItem::message(Role::User, format!("{thread} asks {number}"))).unwrap();
-        live.append(vec![NewItem::message(Role::Assistant, format!("{thread} is told {number}"))]).unwrap();
-    }
-    live.shutdown().unwrap();
-}
-
-/// Threads with branches, a fork and an empty one; sealed.
-fn make(store: &Store) -> PublicKey {
-    let key = store.create_key().unwrap().info.public;
-    let workspace = store.workspace("/w".as_ref()).unwrap();
-    for thread in ["main", "other", "lone", "empty"] {
-        workspace.create_now(named(thread)).unwrap().shutdown().unwrap();
-    }
-    say(store, "main", 10);
-    say(store, "other", 6);
-    say(store, "lone", 3);
-    let at = store.address_at(&id("main"), 8).unwrap();
-    store.fork(&id("main"), Some(at), named("fork")).unwrap();
-    say(store, "fork", 2);
-    let live = store.resume(&id("main"), false).unwrap();
-    live.rewind(Address { depth: 5, ..at }).unwrap();
-    live.shutdown().unwrap();
-    say(store, "main", 2);
-    store.seal(None, false).unwrap();
-    key
-}
-
-/// What comes after the older copy.
-fn go_on(store: &Store) {
-    say(store, "other", 1);
-    say(store, "lone", 1);
-    store.seal(None, false).unwrap();
-}
+use threadkeep::{Anchors, GapKind, NewItem, Outcome, PublicKey, Role, StoreOptions, VerifyOptions, VerifyReport};
 
 fn outside(anchors: &Arc<Anchors>, key: PublicKey) -> VerifyOptions {
     VerifyOptions { anchors: Some(Arc::clone(anchors)), trust: vec![key], ..VerifyOptions::default() }
@@ -94,7 +51,7 @@ fn torment(bench: &mut dyn Bench, anchors: &Arc<Anchors>, key: PublicKey, places
     let mut tried = BTreeMap::new();
     bench.put_back(false);
     let sound = verify(&bench.open(), &outside(anchors, key));
-    assert_eq!((sound.outcome(), sound.valid), (Outcome::Valid, 5), "the control: {sound:?}");
+    assert_eq!((sound.outcome(), sound.valid), (Outcome::Valid, THREADS), "the control: {sound:?}");
     for (number, (what, alone, tamper)) in KINDS.iter().enumerate() {
         for place in 0..places {
             let mut chance =
@@ -187,7 +144,7 @@ fn every_kind_is_found_in_a_folder() {
 
 struct OnServer {
     store: Store,
-    rows: rows::Server,
+    rows: server_rows::Server,
 }
 
 impl Bench for OnServer {
@@ -196,7 +153,7 @@ impl Bench for OnServer {
     }
 
     fn rows(&mut self) -> Box<dyn Rows + '_> {
-        struct Lent<'a>(&'a mut rows::Server);
+        struct Lent<'a>(&'a mut server_rows::Server);
         impl Rows for Lent<'_> {
             fn run(&mut self, sql: &str) {
                 self.0.run(sql);
@@ -228,7 +185,7 @@ fn every_kind_is_found_on_a_server() {
     let options = || StoreOptions::postgres(&address).unwrap();
     let store = Store::open(options().keys(temp.path().join("keys"))).unwrap();
     let key = make(&store);
-    let mut rows = rows::Server::connect(server.config(), &schema);
+    let mut rows = server_rows::Server::connect(server.config(), &schema);
     rows.keep("older");
     go_on(&store);
     rows.keep("now");
@@ -281,7 +238,7 @@ fn a_seal_by_an_unknown_key_vouches_for_nothing() {
     drop(theirs);
     let bare = verify(&bench.open(), &VerifyOptions { trust: vec![key], ..VerifyOptions::default() });
     assert_eq!((bare.outcome(), bare.valid), (Outcome::NotProvable, 0), "{bare:?}");
-    assert_eq!(bare.not_provable.get(&GapKind::UnknownKey), Some(&5), "{bare:?}");
+    assert_eq!(bare.not_provable.get(&GapKind::UnknownKey), Some(&THREADS), "{bare:?}");
     assert_eq!(verify(&bench.open(), &outside(&anchors, key)).outcome(), Outcome::Invalid);
 }
 

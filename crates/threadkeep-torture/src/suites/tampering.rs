@@ -1,7 +1,23 @@
 //! T08: a store is changed behind the library's back, and verifying must notice.
 //!
-//! Whoever can write the file can also compute every hash of it anew, or put an older copy in its place; without a seal that is
-//! kept elsewhere nobody can tell, and that is not tried.
+//! Whoever can write the file can also compute every hash of it anew, or put an older copy in its place; that is tried on a store
+//! whose seals are kept elsewhere.
+
+#[expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "the tests of the library have them too")]
+#[path = "../../../threadkeep/tests/tampering/kinds.rs"]
+mod kinds;
+#[expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "the tests of the library have them too"
+)]
+#[path = "../../../threadkeep/tests/tampering/rows.rs"]
+mod rows;
+#[expect(clippy::unwrap_used, reason = "the tests of the library have them too")]
+#[path = "../../../threadkeep/tests/tampering/scene.rs"]
+mod scene;
+mod sealed;
 
 use std::path::Path;
 
@@ -67,7 +83,7 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     outcome.figure("kinds", KINDS.len());
     tools::fresh_copy(&template, &store)?;
     outcome.control("a store that nobody changed, which must be told from the others", !is_noticed(plan, &store));
-    Ok(())
+    sealed::run(plan, outcome)
 }
 
 fn tamper(store: &Path, sql: &str, depth: u64) -> rusqlite::Result<()> {

@@ -3,7 +3,7 @@
 use threadkeep::chain::{Link, item_hash};
 use threadkeep::{Hash, ItemId, ThreadId, Timestamp, Uuid, WriterId};
 
-use crate::rows::Rows;
+use super::rows::Rows;
 
 /// Numbers that follow from a seed.
 pub(crate) struct Chance(pub(crate) u64);

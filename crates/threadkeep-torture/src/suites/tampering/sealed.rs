@@ -1,0 +1,78 @@
+//! The same by somebody who puts everything in order again that the store has on record: with seals that are kept elsewhere all
+//! of it is found, and without them nothing is called valid.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use threadkeep::blocking::Store;
+use threadkeep::{Anchors, Outcome, PublicKey, StoreOptions, VerifyOptions, VerifyReport};
+
+use super::kinds::{Alone, Chance, KINDS};
+use super::rows::{Lite, Rows as _, copy};
+use super::scene::{THREADS, go_on, id, make};
+use crate::Result;
+use crate::oracle::Rule;
+use crate::plan::{self, Plan};
+use crate::report::{self, Stop};
+
+/// Runs this part.
+pub(super) fn run(plan: &Plan, outcome: &mut report::Outcome) -> Result<(), Stop> {
+    let temp = plan::fast_folder()?;
+    let (now, older, work) = (temp.path().join("now"), temp.path().join("older"), temp.path().join("work"));
+    let first = temp.path().join("first");
+    let options = || StoreOptions::folder(&first).keys(temp.path().join("keys"));
+    let key = make(&open(options())?);
+    copy(&first, &older);
+    let store = open(options())?;
+    go_on(&store);
+    let anchors = Arc::new(store.anchors().map_err(|error| error.to_string())?);
+    drop(store);
+    copy(&first, &now);
+    let mut random = plan.random("sealed");
+    let mut tried = 0;
+    for (what, alone, tamper) in KINDS {
+        for _ in 0..plan.pick(3, 60, 300) {
+            let seed = random.below(u64::MAX);
+            copy(&now, &work);
+            let thread = tamper(&mut Lite::open(&work), &mut Chance(seed | 1));
+            tried += 1;
+            let mut miss = |words: &str| outcome.tally.add(Rule::Unnoticed, format!("{what}, chance {seed}: {words}"));
+            let found = verify(&work, Some(&anchors), key)?;
+            if found.outcome() != Outcome::Invalid || !found.invalid.contains_key(&id(&thread)) {
+                miss("with the seals and with anchors");
+            }
+            Lite::open(&work).run("DELETE FROM seal_heads; DELETE FROM seals");
+            let expected = if alone == Alone::Found { Outcome::Invalid } else { Outcome::NotProvable };
+            if verify(&work, None, key)?.outcome() != expected {
+                miss("without seals and without anchors");
+            }
+            if verify(&work, Some(&anchors), key)?.outcome() != Outcome::Invalid {
+                miss("without seals and with anchors");
+            }
+        }
+    }
+    copy(&older, &work);
+    if verify(&work, Some(&anchors), key)?.outcome() != Outcome::Invalid {
+        outcome.tally.add(Rule::Unnoticed, "an older copy, with anchors");
+    }
+    if verify(&work, None, key)?.outcome() != Outcome::NotProvable {
+        outcome.tally.add(Rule::Unnoticed, "an older copy, without anchors, is not called not provable");
+    }
+    outcome.figure("changes of a sealed store", tried);
+    outcome.figure("kinds of them", KINDS.len());
+    copy(&now, &work);
+    let sound = verify(&work, Some(&anchors), key)?;
+    let is_sound = sound.outcome() == Outcome::Valid && sound.valid == THREADS;
+    outcome.control("a sealed store that nobody changed, which must be valid", is_sound);
+    Ok(())
+}
+
+fn open(options: StoreOptions) -> Result<Store> {
+    Store::open(options).map_err(|error| format!("the sealed store: {error}"))
+}
+
+fn verify(store: &Path, anchors: Option<&Arc<Anchors>>, key: PublicKey) -> Result<VerifyReport> {
+    let store = open(StoreOptions::folder(store))?;
+    let options = VerifyOptions { anchors: anchors.cloned(), trust: vec![key], ..VerifyOptions::default() };
+    store.verify_all_with(&options, |_| {}).map_err(|error| format!("verifying: {error}"))
+}
