@@ -446,6 +446,43 @@ fn there_and_back_and_through_a_third_store() {
     assert!(matches!(first.copy_from(&first, &mut |_| {}), Err(Error::Invalid { .. })));
 }
 
+/// A store that was put back to an older copy gets what it had written meanwhile from the other store. What its writer writes
+/// then must not stand below that, by tick or by epoch.
+#[test]
+fn what_was_lost_with_an_older_copy_comes_back_and_the_writer_goes_on_behind_it() {
+    for left in [false, true] {
+        let temp = tempfile::tempdir().unwrap();
+        let (folder, other) = (temp.path().join("store"), memory());
+        let store = open(&folder);
+        thread_of(&store, "t", &["1"]);
+        let backup = store.backup(&temp.path().join("backup.db")).unwrap();
+        for number in 0..20 {
+            let live = store.resume(&id("t"), false).unwrap();
+            live.append(vec![say(&number.to_string())]).unwrap();
+            live.shutdown().unwrap();
+        }
+        copy(&store, &other);
+        drop(store);
+        Store::restore_backup(StoreOptions::folder(&folder), &backup.file).unwrap();
+        if left {
+            leave_a_claim(&folder, "t");
+        }
+        let store = open(&folder);
+        assert_eq!(copy(&other, &store).problems, []);
+        store.resume(&id("t"), false).unwrap().append(vec![say("behind")]).unwrap();
+        let report = store.verify_all(|_| {}).unwrap();
+        assert!(report.invalid.is_empty() && report.items == 22, "left {left}: {report:?}");
+    }
+}
+
+/// A claim whose holder is dead.
+fn leave_a_claim(folder: &Path, thread: &str) {
+    let rows = rusqlite::Connection::open(folder.join("threadkeep.db")).unwrap();
+    let claim = "INSERT INTO claims (thread, epoch, holder, machine, hostname, pid, label, boot, namespace, start_ticks, acquired_at,
+        heartbeat_at) SELECT id, epoch, 'nobody', 'm', 'h', 1, 'dead', '', '', 0, 0, 0 FROM threads WHERE id = ?1";
+    assert_eq!(rows.execute(claim, [thread]).unwrap(), 1);
+}
+
 #[test]
 fn random_histories_are_copied_to_a_server_and_back() {
     let Some(server) = server::server() else { return };

@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use threadkeep::blocking::{LiveThread, Store, Workspace};
 use threadkeep::{
-    Address, AppendOptions, Error, ItemQuery, ListQuery, NewItem, NewThread, Role, SortKey, StoreOptions, ThreadId,
+    Address, AppendOptions, Error, ItemQuery, ListQuery, NewItem, NewThread, Outcome, Role, SortKey, StoreOptions,
+    ThreadId, TurnEnd,
 };
 
 #[derive(Debug, Clone)]
@@ -25,6 +26,9 @@ enum Op {
     Clear { thread: usize },
     Reopen { thread: usize },
     Purge { thread: usize },
+    Turn { thread: usize },
+    Merge,
+    Seal,
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -37,7 +41,10 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (any.clone(), any.clone()).prop_map(|(thread, node)| Op::Fork { thread, node }),
         1 => any.clone().prop_map(|thread| Op::Clear { thread }),
         1 => any.clone().prop_map(|thread| Op::Reopen { thread }),
-        2 => any.prop_map(|thread| Op::Purge { thread }),
+        2 => any.clone().prop_map(|thread| Op::Purge { thread }),
+        2 => any.prop_map(|thread| Op::Turn { thread }),
+        1 => Just(Op::Merge),
+        1 => Just(Op::Seal),
     ]
 }
 
@@ -69,12 +76,16 @@ struct World {
     nodes: BTreeMap<usize, Node>,
     next_node: usize,
     operations: usize,
+    /// Whether nothing was written since everything was sealed.
+    sealed: bool,
 }
 
 impl World {
     fn new(store: Store) -> Self {
         let workspace = store.workspace("/model".as_ref()).unwrap();
-        Self { store, workspace, threads: Vec::new(), nodes: BTreeMap::new(), next_node: 0, operations: 0 }
+        store.create_key().unwrap();
+        let (threads, nodes) = (Vec::new(), BTreeMap::new());
+        Self { store, workspace, threads, nodes, next_node: 0, operations: 0, sealed: false }
     }
 
     fn pick(&self, index: usize) -> Option<usize> {
@@ -131,12 +142,13 @@ impl World {
         self.operations += 1;
         let written = match *op {
             Op::Create | Op::Fork { .. } => None,
-            Op::Append { thread, .. } | Op::Clear { thread } => self.pick(thread),
+            Op::Append { thread, .. } | Op::Clear { thread } | Op::Turn { thread } => self.pick(thread),
             Op::AppendAfter { thread, node } | Op::Rewind { thread, node } => {
                 self.pick(thread).filter(|thread| self.pick_node(*thread, node).is_some())
             }
-            Op::Reopen { .. } | Op::Purge { .. } => None,
+            Op::Reopen { .. } | Op::Purge { .. } | Op::Merge | Op::Seal => None,
         };
+        self.sealed = matches!(op, Op::Seal);
         let before = self.threads.len();
         self.run(op);
         let created = (self.threads.len() > before).then_some(before);
@@ -212,7 +224,30 @@ impl World {
                 }
             }
             Op::Purge { thread } => self.purge(thread),
+            Op::Turn { thread } => {
+                let Some(thread) = self.pick(thread) else {
+                    return;
+                };
+                self.turn(thread);
+            }
+            // The threads of another workspace come into this one.
+            Op::Merge => {
+                let other = self.store.workspace(format!("/other-{}", self.operations).as_ref()).unwrap();
+                self.store.remap(other.info().id, self.workspace.info().id).unwrap();
+            }
+            Op::Seal => drop(self.store.seal(None, false).unwrap()),
         }
+    }
+
+    fn turn(&mut self, thread: usize) {
+        let number = self.next_node;
+        let live = self.live(thread);
+        let begun = live.begin_turn(NewItem::message(Role::User, number.to_string())).unwrap();
+        live.end_turn(TurnEnd::completed()).unwrap();
+        let parent = self.threads[thread].head;
+        self.nodes.insert(number, Node { parent, thread, address: begun.items[0].address() });
+        self.next_node += 1;
+        self.threads[thread].head = Some(number);
     }
 
     fn purge(&mut self, thread: usize) {
@@ -255,7 +290,13 @@ impl World {
             assert_eq!(self.store.get(&thread.id).unwrap().items, own as i64, "items of thread {number}");
             let verdict = self.store.verify(&thread.id).unwrap();
             assert!(verdict.is_intact(), "{verdict:?}");
+            assert!(!self.sealed || verdict.outcome() == Outcome::Valid, "{verdict:?}");
         }
+        let report = self.store.verify_all(|_| {}).unwrap();
+        assert!(
+            report.outcome() != Outcome::Invalid && (!self.sealed || report.outcome() == Outcome::Valid),
+            "{report:?}"
+        );
         assert_eq!(self.store.stats().unwrap().items, self.nodes.len() as i64, "items of the store");
         let mut expected: Vec<&Modelled> = self.threads.iter().filter(|thread| !thread.purged).collect();
         expected.sort_by_key(|thread| std::cmp::Reverse(thread.written));
@@ -303,7 +344,8 @@ proptest! {
 
     #[test]
     fn the_log_is_the_model(ops in prop::collection::vec(op(), 1..60)) {
-        let mut world = World::new(Store::open(StoreOptions::memory()).unwrap());
+        let keys = tempfile::tempdir().unwrap();
+        let mut world = World::new(Store::open(StoreOptions::memory().keys(keys.path().join("keys"))).unwrap());
         world.apply(&Op::Create);
         for op in &ops {
             world.apply(op);
@@ -335,7 +377,8 @@ proptest! {
     #[test]
     fn the_log_on_a_server_is_the_model(ops in prop::collection::vec(op(), 1..30)) {
         let Some(server) = server::server() else { return Ok(()) };
-        let options = StoreOptions::postgres(&server.address()).unwrap();
+        let keys = tempfile::tempdir().unwrap();
+        let options = StoreOptions::postgres(&server.address()).unwrap().keys(keys.path().join("keys"));
         let mut world = World::new(Store::open(options).unwrap());
         world.apply(&Op::Create);
         for op in &ops {
