@@ -65,6 +65,7 @@ EXIT CODES:
   5 damaged     6 newer version    7 busy or held    8 partly done";
 
 const GLOBAL: &str = "Global options";
+const KEYS_HELP: &str = "The folder of the keys that seals are signed with [default: `keys` in the store's folder, and for a server in the default store's]";
 const STORE_HELP: &str = "The store's folder, or postgres://USER@HOST/DATABASE?schema=NAME [default: $THREADKEEP_HOME, else threadkeep in the user's data folder]";
 
 /// Keeps the threads of coding agents: import, list, read, fork, verify and move them
@@ -82,6 +83,8 @@ pub(crate) struct Cli {
 struct Global {
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "DIR|URL", env = "THREADKEEP_STORE", hide_env_values = true, help = STORE_HELP)]
     store: Option<PathBuf>,
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "DIR", env = "THREADKEEP_KEYS", hide_env_values = true, help = KEYS_HELP)]
+    keys: Option<PathBuf>,
     /// Print one JSON document instead of words; errors too
     #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
@@ -128,12 +131,13 @@ pub(crate) struct App {
     /// Where it says what it has to say.
     pub(crate) out: Output,
     store: Option<PathBuf>,
+    keys: Option<PathBuf>,
 }
 
 impl App {
     /// Where the store is.
     fn place(&self) -> Result<Place, Failure> {
-        Place::find(self.store.as_deref())
+        Place::find(self.store.as_deref(), self.keys.as_deref())
     }
 
     /// The existing store, for reading.
@@ -204,7 +208,7 @@ pub(crate) fn main() -> Code {
         Ok(cli) => cli,
         Err(error) => return misused(&error),
     };
-    let mut app = App { out: Output::new(cli.global.json), store: cli.global.store };
+    let mut app = App { out: Output::new(cli.global.json), store: cli.global.store, keys: cli.global.keys };
     let outcome = run(cli.command, &mut app);
     let failure = match outcome.and_then(|code| app.out.flush().map(|()| code)) {
         Ok(code) => return code,

@@ -14,9 +14,15 @@ const FOLDER: &str = "threadkeep";
 const DATABASE: &str = "threadkeep.db";
 const KEYS: &str = "keys";
 
-/// Where the store is.
+/// Where the store is, and where its keys are if that was said.
 #[derive(Debug, Clone)]
-pub(crate) enum Place {
+pub(crate) struct Place {
+    at: At,
+    keys: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone)]
+enum At {
     /// In a folder.
     Folder(PathBuf),
     /// On a server. The options show no password.
@@ -30,32 +36,32 @@ pub(crate) enum Place {
 
 impl Place {
     /// Decides the place: what was given, else `THREADKEEP_HOME`, else the user's data folder.
-    pub(crate) fn find(given: Option<&Path>) -> Result<Self, Failure> {
+    pub(crate) fn find(given: Option<&Path>, keys: Option<&Path>) -> Result<Self, Failure> {
         let home = env::var_os("THREADKEEP_HOME");
-        choose(given, home.as_deref(), default_folder)
+        if keys.is_some_and(|keys| keys.as_os_str().is_empty()) {
+            return Err(Report::usage("--keys (or THREADKEEP_KEYS) is empty").into());
+        }
+        Ok(Self { at: choose(given, home.as_deref(), default_folder)?, keys: keys.map(Path::to_owned) })
     }
 
     /// Its name for people: no secret is in it.
     pub(crate) fn shown(&self) -> String {
-        match self {
-            Self::Folder(folder) => folder.display().to_string(),
-            Self::Server { shown, .. } => shown.clone(),
-        }
+        self.at.shown()
     }
 
     /// Refuses what only a store in a folder can do.
     pub(crate) fn require_folder(&self, operation: &'static str) -> Result<(), Failure> {
-        match self {
-            Self::Folder(_) => Ok(()),
-            Self::Server { .. } => Err(Error::Unsupported { operation }.into()),
+        match &self.at {
+            At::Folder(_) => Ok(()),
+            At::Server { .. } => Err(Error::Unsupported { operation }.into()),
         }
     }
 
     /// Whether a store is there.
     pub(crate) fn exists(&self) -> Result<bool, Failure> {
-        match self {
-            Self::Folder(folder) => Ok(folder.join(DATABASE).symlink_metadata().is_ok()),
-            Self::Server { options, .. } => match Store::open((**options).clone().read_only()) {
+        match &self.at {
+            At::Folder(folder) => Ok(folder.join(DATABASE).symlink_metadata().is_ok()),
+            At::Server { options, .. } => match Store::open((**options).clone().read_only()) {
                 // An older schema is a store.
                 Ok(_) | Err(Error::ReadOnly { .. }) => Ok(true),
                 Err(Error::NotFound { what: "store", .. }) => Ok(false),
@@ -66,7 +72,7 @@ impl Place {
 
     /// Opens an existing store for reading. A store with an older schema is brought forward.
     pub(crate) fn read(&self) -> Result<Store, Failure> {
-        if let Self::Folder(_) = self {
+        if let At::Folder(_) = self.at {
             self.require()?;
         }
         match Store::open(self.options().read_only()) {
@@ -90,9 +96,9 @@ impl Place {
 
     /// How the store is opened for writing.
     pub(crate) fn options(&self) -> StoreOptions {
-        let options = match self {
-            Self::Folder(folder) => StoreOptions::folder(folder),
-            Self::Server { options, .. } => (**options).clone(),
+        let options = match &self.at {
+            At::Folder(folder) => StoreOptions::folder(folder),
+            At::Server { options, .. } => (**options).clone(),
         };
         let options = options.label("threadkeep");
         match self.keys() {
@@ -101,15 +107,14 @@ impl Place {
         }
     }
 
-    /// The folder of keys: what `THREADKEEP_KEYS` says, else `keys` in the store's folder; for a store on a server, in the
-    /// default store's.
+    /// The folder of keys: what was given, else `keys` in the store's folder; for a store on a server, in the default store's.
     pub(crate) fn keys(&self) -> Option<PathBuf> {
-        if let Some(keys) = env::var_os("THREADKEEP_KEYS").filter(|keys| !keys.is_empty()) {
-            return Some(keys.into());
+        if let Some(keys) = &self.keys {
+            return Some(keys.clone());
         }
-        let beside = match self {
-            Self::Folder(folder) => Some(folder.clone()),
-            Self::Server { .. } => {
+        let beside = match &self.at {
+            At::Folder(folder) => Some(folder.clone()),
+            At::Server { .. } => {
                 let home = env::var_os("THREADKEEP_HOME").map(PathBuf::from).filter(|home| home.is_absolute());
                 home.or_else(|| default_folder().ok())
             }
@@ -127,18 +132,27 @@ impl Place {
     }
 }
 
+impl At {
+    fn shown(&self) -> String {
+        match self {
+            Self::Folder(folder) => folder.display().to_string(),
+            Self::Server { shown, .. } => shown.clone(),
+        }
+    }
+}
+
 fn choose(
     given: Option<&Path>,
     home: Option<&OsStr>,
     default: impl FnOnce() -> Result<PathBuf, Failure>,
-) -> Result<Place, Failure> {
+) -> Result<At, Failure> {
     if let Some(given) = given {
         return named(given);
     }
-    let Some(home) = home else { return default().map(Place::Folder) };
+    let Some(home) = home else { return default().map(At::Folder) };
     // A guess would read and write somewhere that the user did not mean.
     if Path::new(home).is_absolute() {
-        return Ok(Place::Folder(home.into()));
+        return Ok(At::Folder(home.into()));
     }
     let found = if home.is_empty() { "is empty" } else { "is not an absolute path" };
     let hint = "set it to an absolute path, or unset it for the default";
@@ -146,15 +160,15 @@ fn choose(
 }
 
 /// The place that was named on the command line.
-fn named(given: &Path) -> Result<Place, Failure> {
+fn named(given: &Path) -> Result<At, Failure> {
     if given.as_os_str().is_empty() {
         return Err(Report::usage("--store (or THREADKEEP_STORE) is empty").into());
     }
     match given.to_str().and_then(|text| Some((text, text.split_once("://")?.0))) {
-        None => Ok(Place::Folder(given.to_owned())),
+        None => Ok(At::Folder(given.to_owned())),
         Some((address, "postgres" | "postgresql")) => {
             let options = StoreOptions::postgres(address)?;
-            Ok(Place::Server { shown: options.place(), options: Box::new(options) })
+            Ok(At::Server { shown: options.place(), options: Box::new(options) })
         }
         // The address is not repeated: it may hold a password.
         Some((_, scheme)) => {
@@ -177,7 +191,7 @@ mod tests {
     use std::ffi::OsStr;
     use std::path::Path;
 
-    use super::{Place, choose};
+    use super::{At, choose};
 
     fn chosen(given: Option<&str>, home: Option<&str>) -> Option<String> {
         choose(given.map(Path::new), home.map(OsStr::new), || Ok("/default".into())).ok().map(|place| place.shown())
@@ -200,7 +214,7 @@ mod tests {
     #[test]
     fn an_address_is_a_place_that_shows_no_password() {
         let place = choose(Some(Path::new("postgres://ann:secret@host/db?schema=s")), None, || Ok("/".into())).unwrap();
-        assert!(matches!(place, Place::Server { .. }));
+        assert!(matches!(place, At::Server { .. }));
         assert_eq!(place.shown(), "postgres://ann@host:5432/db?schema=s");
         assert!(!format!("{place:?}").contains("secret"));
         assert_eq!(chosen(Some("mysql://ann:secret@host/db"), None), None);

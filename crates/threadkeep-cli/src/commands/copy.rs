@@ -46,10 +46,10 @@ pub(super) struct CopyArgs {
 /// Copies.
 pub(super) fn run(args: &CopyArgs, app: &mut App) -> Outcome {
     let from = match &args.from {
-        Some(folder) => Place::find(Some(folder))?.read()?,
+        Some(folder) => Place::find(Some(folder), None)?.read()?,
         None => app.read()?,
     };
-    let to = Place::find(Some(&args.to))?.create().inspect(notice)?;
+    let to = Place::find(Some(&args.to), None)?.create().inspect(notice)?;
     // It draws on standard error, and only when that is a terminal.
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template(BAR) {

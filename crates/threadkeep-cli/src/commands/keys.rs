@@ -17,7 +17,7 @@ EXAMPLES:
   threadkeep keys export > ann.pub          what others need to believe the seals
 
 Keys lie in `keys` in the store's folder, and for a store on a server in the default store's;
-THREADKEEP_KEYS names another folder. Keep the folder where who can change the store can't
+--keys DIR (or THREADKEEP_KEYS) names another folder. Keep the folder where who can change the store can't
 change it, or the public key and the seals outside: see `threadkeep seal --out`.";
 
 /// Make, list and replace the keys that seals are signed with
@@ -49,8 +49,7 @@ enum KeysCommand {
 /// Answers.
 pub(super) fn run(args: &KeysArgs, app: &mut App) -> Outcome {
     let place = app.place()?;
-    let folder =
-        place.keys().ok_or_else(|| Report::usage("no home folder is known; THREADKEEP_KEYS names the folder"))?;
+    let folder = place.keys().ok_or_else(|| Report::usage("no home folder is known; --keys DIR names the folder"))?;
     let folder = KeyFolder::at(folder);
     match &args.what {
         KeysCommand::Create => made(app, &folder.create(&SystemHost)?, &folder, "Made"),
