@@ -51,18 +51,27 @@ pub(crate) struct Stated {
 }
 
 /// What is known of the seals when a thread is verified.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Witnesses {
     /// Whether something outside of the database says how new it must be, and it is.
     pub(crate) anchored: bool,
     /// The keys whose seals are believed.
     pub(crate) trusted: HashSet<PublicKey>,
+    /// The newest seal of the store that was looked at; those that were made since are left for the next time.
+    pub(crate) upto: i64,
     /// Seals of the store that do not hold; what they state counts for nothing.
     pub(crate) bad: BTreeSet<i64>,
     /// How many purges a seal vouches for that holds and is believed.
     pub(crate) sealed_purges: i64,
     /// What seals outside of the store state.
     pub(crate) outside: BTreeMap<ThreadId, Vec<Stated>>,
+}
+
+impl Default for Witnesses {
+    fn default() -> Self {
+        let (trusted, bad, outside) = (HashSet::new(), BTreeSet::new(), BTreeMap::new());
+        Self { anchored: false, trusted, upto: i64::MAX, bad, sealed_purges: 0, outside }
+    }
 }
 
 /// What is stated of a thread: the newest of each branch.
@@ -305,7 +314,8 @@ pub(crate) fn statements_of(tx: &mut dyn Tx, thread: &ThreadId, witnesses: &Witn
         Err(Error::Corrupt { .. }) => Vec::new(),
         inside => inside?,
     };
-    let inside = inside.into_iter().filter(|stated| !witnesses.bad.contains(&stated.seal));
+    let inside =
+        inside.into_iter().filter(|stated| stated.seal <= witnesses.upto && !witnesses.bad.contains(&stated.seal));
     let outside = witnesses.outside.get(thread).into_iter().flatten().cloned();
     let marked = outside.map(|stated| (true, stated)).chain(inside.map(|stated| (false, stated)));
     // The last one of each branch says what those before it said. None takes the place of one from elsewhere, or of one whose

@@ -18,6 +18,7 @@ mod server_rows;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kinds::{Alone, Chance, KINDS};
 use rows::{Lite, Rows, copy};
@@ -339,6 +340,46 @@ fn a_thread_is_sealed_when_it_is_shut_down_if_that_is_wanted() {
     say(&store, "t", 2);
     let verdict = store.verify(&id("t")).unwrap();
     assert_eq!((verdict.outcome(), verdict.items), (Outcome::Valid, 5), "{verdict:?}");
+}
+
+/// Threads are written, sealed and purged while they are verified: nothing of that looks like a change.
+#[test]
+fn what_is_written_sealed_and_purged_meanwhile_is_no_contradiction() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = Store::open(StoreOptions::folder(temp.path().join("store"))).unwrap();
+    make(&store);
+    let ended = AtomicBool::new(false);
+    let workspace = store.workspace("/w".as_ref()).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..60 {
+                say(&store, "other", 1);
+                let passing = id(&format!("passing-{number}"));
+                workspace.create_now(named(passing.as_str())).unwrap().shutdown().unwrap();
+                say(&store, passing.as_str(), 1);
+                store.seal(Some(std::slice::from_ref(&passing)), false).unwrap();
+                store.delete(&passing).unwrap();
+                store.purge(&passing).unwrap();
+            }
+            ended.store(true, Ordering::SeqCst);
+        });
+        scope.spawn(|| {
+            while !ended.load(Ordering::SeqCst) {
+                store.seal(None, false).unwrap();
+            }
+        });
+        let mut rounds = 0;
+        while !ended.load(Ordering::SeqCst) {
+            let found = verify(&store, &VerifyOptions::default());
+            assert_ne!(found.outcome(), Outcome::Invalid, "round {rounds}: {found:?}");
+            let verdict = store.verify(&id("other")).unwrap();
+            assert!(verdict.is_intact(), "round {rounds}: {verdict:?}");
+            rounds += 1;
+        }
+        assert!(rounds > 0);
+    });
+    store.seal(None, false).unwrap();
+    assert_eq!(verify(&store, &VerifyOptions::default()).outcome(), Outcome::Valid);
 }
 
 /// Many threads take several seals, each complete.

@@ -501,6 +501,9 @@ impl Progress {
             let reason = format!("{} items are stored, {} were written", self.own_items, self.witness.items);
             self.verdict.add(Break { branch: None, depth: None, reason });
         }
+        // What was written and sealed since the start is no contradiction.
+        let standing = query_one(tx, WITNESS, &[self.thread.as_str().into()], |row| Ok((row.int(5)?, row.int(6)?)))?;
+        (self.witness.tick, self.witness.epoch) = standing.unwrap_or((self.witness.tick, self.witness.epoch));
         let statements = seals::statements_of(tx, &self.thread, &self.witnesses)?;
         let mut believed = Vec::new();
         for stated in &statements.stated {
@@ -561,7 +564,7 @@ impl Progress {
         for branch in self.branches.iter() {
             let items = believed.iter().filter_map(|stated| stated.head.item);
             let after = items.filter(|item| item.branch == branch.id).map(|item| item.depth).max();
-            if after != Some(branch.tip) {
+            if after.is_none_or(|after| after < branch.tip) {
                 let gap = Gap { kind: GapKind::UnsealedTail, branch: Some(branch.id), after };
                 self.verdict.not_provable.push(gap);
             }

@@ -251,14 +251,16 @@ impl<'a> Scribe<'a> {
     async fn put(&self, report: &mut SealReport, heads: Vec<SealedHead>) -> Result<LastSeal> {
         report.seals += 1;
         report.heads += heads.len() as u64;
-        let remembered = match self.accept_older && report.seals == 1 {
-            true => None,
-            false => self.folder.last_seal(self.inner.id)?,
-        };
+        let goes_back = self.accept_older && report.seals == 1;
+        let remembered = if goes_back { None } else { self.folder.last_seal(self.inner.id)? };
         let (store, key, now) = (self.inner.id, Arc::clone(&self.key), self.inner.host.now());
         let put = move |tx: &mut dyn Tx| seals::put(tx, store, now, &heads, &key, remembered.as_ref());
         let last = self.inner.db.write(Sync::Synced, put).await?;
-        self.folder.remember(&*self.inner.host, last.clone())?;
+        // Another program may have made a newer one meanwhile.
+        let newest = self.folder.last_seal(self.inner.id)?.map_or(0, |last| last.number);
+        if goes_back || newest < last.number {
+            self.folder.remember(&*self.inner.host, last.clone())?;
+        }
         Ok(last)
     }
 

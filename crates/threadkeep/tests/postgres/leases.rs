@@ -174,5 +174,5 @@ fn a_writer_that_lost_a_claim_takes_none_of_its_other_threads_with_it() {
     let items = |live: &LiveThread| other.get(live.id()).unwrap().items;
     assert_eq!(items(&lives[0]), 4, "two, the note of the take-over, and one");
     assert!(lives[1..].iter().all(|live| items(live) == 22));
-    assert!(lives.iter().all(|live| other.verify(live.id()).unwrap().is_valid()));
+    assert!(lives.iter().all(|live| other.verify(live.id()).unwrap().is_intact()));
 }

@@ -33,7 +33,7 @@ pub(crate) enum Alone {
 type Tamper = fn(&mut dyn Rows, &mut Chance) -> String;
 
 /// Every kind: its name, what is to be found without an anchor, and how it is done. With one all are found.
-pub(crate) const KINDS: [(&str, Alone, Tamper); 20] = [
+pub(crate) const KINDS: [(&str, Alone, Tamper); 22] = [
     ("edit content", Alone::Found, edit_content),
     ("edit a field", Alone::Found, edit_field),
     ("edit a tick or an epoch", Alone::Found, edit_order),
@@ -50,6 +50,8 @@ pub(crate) const KINDS: [(&str, Alone, Tamper); 20] = [
     ("hide a thread as one that is being purged", Alone::NotProvable, hide_thread),
     ("hide a thread as a stub", Alone::NotProvable, hide_as_stub),
     ("compute the chain anew", Alone::NotProvable, rechain),
+    ("cite what is not there, computed anew", Alone::Found, cite),
+    ("lower an item's tick or epoch, computed anew", Alone::Found, lower_anew),
     ("splice from another thread", Alone::Found, splice),
     ("splice from another thread, computed anew", Alone::NotProvable, splice_anew),
     ("lower a thread's tick", Alone::NotProvable, lower_tick),
@@ -221,6 +223,27 @@ fn rechain(rows: &mut dyn Rows, chance: &mut Chance) -> String {
     thread
 }
 
+fn cite(rows: &mut dyn Rows, chance: &mut Chance) -> String {
+    let (thread, key) = free_item(rows, chance, 1);
+    let unknown = rows.bytes("00112233445566778899aabbccddeeff");
+    let later = format!("(SELECT id FROM items WHERE key = {key})");
+    let source = if chance.below(2) == 0 { unknown } else { later };
+    rows.run(&format!("UPDATE items SET sources = {source} WHERE key = {key}"));
+    compute_anew(rows, &thread, key);
+    settle(rows, &thread);
+    thread
+}
+
+fn lower_anew(rows: &mut dyn Rows, chance: &mut Chance) -> String {
+    let (thread, key) = free_item(rows, chance, 1);
+    let before = format!("FROM items WHERE key = {key} - 1");
+    let fields = [format!("tick = (SELECT tick {before}) - 1"), format!("epoch = (SELECT epoch {before}) - 1")];
+    rows.run(&format!("UPDATE items SET {} WHERE key = {key}", chance.pick(&fields)));
+    compute_anew(rows, &thread, key);
+    settle(rows, &thread);
+    thread
+}
+
 fn splice(rows: &mut dyn Rows, chance: &mut Chance) -> String {
     let (from, to) = (keys(rows, "other"), keys(rows, "lone"));
     let first = 1 + chance.below(from.len() - 1);
@@ -306,16 +329,22 @@ fn compute_anew(rows: &mut dyn Rows, thread: &str, from: i64) {
         _ => threadkeep::chain::genesis(&name),
     };
     let sql = format!(
-        "SELECT i.key, {}, i.turn, {}, i.epoch, i.tick, i.created_at, {} FROM items i JOIN writers w ON w.key = i.writer
+        "SELECT i.key, {}, i.turn, {}, i.epoch, i.tick, i.created_at, {}, {} FROM items i JOIN writers w ON w.key = i.writer
          WHERE i.key BETWEEN {from} AND {} ORDER BY i.key",
         rows.hex("i.id"),
         rows.hex("w.id"),
         rows.hex("i.digest"),
+        rows.hex("i.sources"),
         (from >> 32 << 32) + 4_294_967_295,
     );
     for row in rows.read(&sql) {
         let id = |text: &str| Uuid::parse_str(text).unwrap();
         let digest: Hash = row[7].parse().unwrap();
+        let sources: Vec<ItemId> = Some(row[8].as_str())
+            .filter(|hex| !hex.is_empty())
+            .map(|hex| ItemId::from_uuid(id(hex)))
+            .into_iter()
+            .collect();
         let link = Link {
             thread: &name,
             parent: before,
@@ -326,7 +355,7 @@ fn compute_anew(rows: &mut dyn Rows, thread: &str, from: i64) {
             tick: row[5].parse().unwrap(),
             created_at: Timestamp(row[6].parse().unwrap()),
             digest,
-            sources: &[],
+            sources: &sources,
         };
         before = item_hash(&link);
         let bytes = rows.bytes(&before.to_string());
