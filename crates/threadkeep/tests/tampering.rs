@@ -69,14 +69,8 @@ fn torment(bench: &mut dyn Bench, anchors: &Arc<Anchors>, key: PublicKey, places
             bench.rows().run("DELETE FROM seal_heads; DELETE FROM seals");
             let store = bench.open();
             let bare = verify(&store, &VerifyOptions::default());
-            match alone {
-                Alone::Found => {
-                    assert_eq!(bare.outcome(), Outcome::Invalid, "without seals: {what}, place {place}: {bare:?}")
-                }
-                Alone::NotProvable => {
-                    assert_eq!(bare.outcome(), Outcome::NotProvable, "without seals: {what}: {bare:?}")
-                }
-            }
+            let expected = if *alone == Alone::Found { Outcome::Invalid } else { Outcome::NotProvable };
+            assert_eq!(bare.outcome(), expected, "without seals: {what}, place {place}: {bare:?}");
             assert_eq!(bare.valid, 0, "without seals nothing is valid: {what}: {bare:?}");
             let found = verify(&store, &outside(anchors, key));
             assert_eq!(
