@@ -393,7 +393,7 @@ fn both_engines_keep_every_payload() {
             }
         }
         assert_eq!(at, payloads);
-        assert!(side.store.verify(live.id()).unwrap().is_valid());
+        assert!(side.store.verify(live.id()).unwrap().is_intact());
     }
     eprintln!("seed {seed}: {payloads} payloads, {bytes} bytes");
 }

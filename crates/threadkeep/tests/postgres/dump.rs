@@ -69,6 +69,6 @@ fn a_restored_dump_is_the_store_it_was_made_of() {
     let live = restored.resume(&threads[0], false).unwrap();
     live.append(vec![NewItem::message(Role::User, "goes on")]).unwrap();
     live.shutdown().unwrap();
-    assert!(restored.verify(&threads[0]).unwrap().is_valid());
+    assert!(restored.verify(&threads[0]).unwrap().is_intact());
     assert_ne!(trees(&restored), trees(&store));
 }

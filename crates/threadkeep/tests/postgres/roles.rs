@@ -157,7 +157,7 @@ fn the_writer_changes_no_table_and_no_item() {
     {
         assert_eq!(roles.refusal("writer", sql), SqlState::INTEGRITY_CONSTRAINT_VIOLATION, "{sql}");
     }
-    assert!(store.verify(live.id()).unwrap().is_valid());
+    assert!(store.verify(live.id()).unwrap().is_intact());
     live.shutdown().unwrap();
     store.delete(live.id()).unwrap();
     assert_eq!(store.purge(live.id()).unwrap().items, 2);

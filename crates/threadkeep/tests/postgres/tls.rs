@@ -212,7 +212,7 @@ fn modes_give_what_they_say(own: &Encrypted) {
         let store = open(&address).unwrap_or_else(|error| panic!("{rest}: {error}"));
         let live = store.workspace("/w".as_ref()).unwrap().create_now(NewThread::default()).unwrap();
         live.append(vec![NewItem::message(Role::User, "large ".repeat(50_000))]).unwrap();
-        assert!(store.verify(live.id()).unwrap().is_valid(), "{rest}");
+        assert!(store.verify(live.id()).unwrap().is_intact(), "{rest}");
         let sql = format!(
             "SELECT bool_and(s.ssl), bool_or(s.ssl) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE a.usename = '{role}'"
         );
