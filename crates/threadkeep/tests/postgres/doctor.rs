@@ -312,5 +312,5 @@ fn a_standby_is_read_and_named() {
     assert_eq!(fact(&found, "standby"), true, "{found:#?}");
     assert!(said(&found).iter().all(|it| it.1 == "standby"), "{found:#?}");
     let store = Store::open(options(&address).read_only()).unwrap();
-    assert_eq!(store.verify_all(|_| {}).unwrap().valid, 1);
+    assert_eq!(store.verify_all(|_| {}).unwrap().intact, 1);
 }

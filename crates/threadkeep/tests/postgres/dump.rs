@@ -54,7 +54,7 @@ fn a_restored_dump_is_the_store_it_was_made_of() {
     let restored = Store::open(StoreOptions::postgres(&there).unwrap()).unwrap();
     assert_eq!(restored.id(), store.id());
     let report = restored.verify_all(|_| {}).unwrap();
-    assert_eq!((report.threads, report.valid), (10, 10));
+    assert_eq!((report.threads, report.intact), (10, 10));
     assert_eq!(trees(&restored), trees(&store), "the ends of all branches have the same hashes");
     let found = Store::examine(StoreOptions::postgres(&there).unwrap(), false).unwrap().findings;
     let ours = found.iter().filter(|it| !["setting", "role-too-strong", "few-connections"].contains(&it.code));

@@ -48,7 +48,7 @@ fn a_crowd_that_opens_a_new_store_makes_one() {
     assert!(opened.iter().all(|(id, _)| *id == store.id()));
     assert_eq!(store.workspaces().unwrap().len(), 1, "all are in one workspace");
     let report = store.verify_all(|_| {}).unwrap();
-    assert_eq!((report.threads, report.valid, report.items), (CROWD as u64, CROWD as u64, CROWD as u64 * 10));
+    assert_eq!((report.threads, report.intact, report.items), (CROWD as u64, CROWD as u64, CROWD as u64 * 10));
 }
 
 #[test]

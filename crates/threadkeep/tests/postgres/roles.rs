@@ -180,7 +180,7 @@ fn the_reader_reads_everything_and_writes_nothing() {
         assert_eq!(store.tree(id).unwrap().branches.len(), 1);
         assert_eq!((store.claims().unwrap().len(), store.workspaces().unwrap().len()), (1, 1));
         assert!(store.stats().unwrap().file_bytes > 0);
-        assert_eq!(store.verify_all(|_| {}).unwrap().valid, 2);
+        assert_eq!(store.verify_all(|_| {}).unwrap().intact, 2);
         let other = Store::open(StoreOptions::memory()).unwrap();
         assert_eq!(other.copy_from(&store, &mut |_| {}).unwrap().equal, 2);
 
