@@ -63,10 +63,9 @@ mod src {
 }
 // The files of the library name each other from the root.
 use src::{
-    backup, branch, chain, claim, claims, content, copy, cursor, db, error, examine, finding, follow, host, id, item, keys,
-    live, log, planted, seal, seals, sources, stats, store, thread, thread_list, thread_store, threads, time, turn, turns,
-    view,
-    workspaces, writers,
+    backup, branch, chain, claim, claims, content, copy, cursor, db, error, examine, finding, follow, host, id, item,
+    keys, live, log, planted, seal, seals, sources, stats, store, thread, thread_list, thread_store, threads, time,
+    turn, turns, view, workspaces, writers,
 };
 // And these as the library shows them.
 use id::ThreadId;
