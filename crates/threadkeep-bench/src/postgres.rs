@@ -14,7 +14,7 @@ use crate::appends::append;
 use crate::bare::RowData;
 use crate::measure::{Samples, count, quantile, ratio, take_turns};
 use crate::plan::Plan;
-use crate::report::{Report, Target, wall};
+use crate::report::{Report, Target, time, wall};
 use crate::text::Writer;
 use crate::{Error, Result, langgraph, reads, stores};
 
@@ -228,7 +228,10 @@ pub fn listing(plan: &Plan, _: &Path, report: &mut Report) -> Result<()> {
     let Some(server) = server(plan, report) else { return Ok(()) };
     let (store, workspace, schema) = fresh(server)?;
     let [_, threads, _] = plan.sizes.threads;
+    let start = Instant::now();
     stores::fill(&store, &workspace, threads)?;
+    let seconds = time(start.elapsed().as_secs_f64());
+    report.note(format!("G3: {threads} threads with an item each, written by 64 threads in {seconds}"));
     let mut client = connect(server, &schema)?;
     client.batch_execute("VACUUM ANALYZE threads")?;
     let first = ListQuery::default();
