@@ -20,6 +20,8 @@ use crate::live::AppendOptions;
 use crate::log::purge::Purged;
 use crate::log::read::ItemQuery;
 use crate::log::verify::{Verdict, VerifyReport};
+use crate::rollout::scan::{LineProblem, RolloutReport};
+use crate::rollout::{MirrorReport, RebuildReport};
 use crate::seal::Anchors;
 use crate::sources::{FilePart, ImportBatch, KnownRecord, SourceFile, SourceStamp};
 use crate::stats::Stats;
@@ -120,6 +122,47 @@ impl Store {
     /// As the async call.
     pub fn copy_from(&self, source: &Self, progress: &mut (dyn FnMut(CopyProgress) + Send)) -> Result<CopyReport> {
         block_on(self.0.copy_from(&source.0, progress))
+    }
+
+    /// Waits for [`crate::Store::mirror_rollouts`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn mirror_rollouts(
+        &self,
+        folder: Option<&Path>,
+        threads: Option<Vec<ThreadId>>,
+        progress: impl FnMut(CopyProgress) + Send + 'static,
+    ) -> Result<MirrorReport> {
+        block_on(self.0.mirror_rollouts(folder, threads, progress))
+    }
+
+    /// Waits for [`crate::Store::rebuild_from_rollouts`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn rebuild_from_rollouts(
+        &self,
+        from: &Path,
+        progress: impl FnMut(CopyProgress) + Send + 'static,
+    ) -> Result<RebuildReport> {
+        block_on(self.0.rebuild_from_rollouts(from, progress))
+    }
+
+    /// Waits for [`crate::Store::verify_rollouts`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn verify_rollouts(from: &Path) -> Result<(Vec<RolloutReport>, Vec<LineProblem>)> {
+        block_on(crate::Store::verify_rollouts(from))
+    }
+
+    /// Waits for [`crate::Store::resume_rollout`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn resume_rollout(&self, path: &Path) -> Result<LiveThread> {
+        block_on(self.0.resume_rollout(path)).map(LiveThread)
     }
 
     /// Wraps an async handle.

@@ -10,11 +10,15 @@ use serde::Serialize;
 use crate::db::Sync;
 use crate::error::{Error, Result};
 use crate::id::{ThreadId, WorkspaceId};
+use crate::item::Hash;
 use crate::live::LiveThread;
-use crate::log::rows::{self, FileStamp, Listed, Missing, Snapshot};
+use crate::log::rows::plain::check_thread;
+use crate::log::rows::{self, BranchRow, FileStamp, ItemPage, Listed, Metadata, Missing, Snapshot, TurnRow};
+use crate::rollout::scan::Rollout;
 use crate::sources;
 use crate::store::Store;
-use crate::workspaces;
+use crate::threads::{self, Scope};
+use crate::workspaces::{self, WorkspaceInfo};
 
 const PAGE_THREADS: i64 = 1_000;
 
@@ -78,33 +82,42 @@ impl Store {
         if self.id() == source.id() {
             return Err(Error::invalid("source", "it is the same store, or a copy of its files"));
         }
-        let listed = source.all_threads().await?;
+        let listed = source.all_threads().await?.into_iter().map(|thread| (thread.id, thread.items)).collect();
+        self.carry(From::Store(source), listed, progress).await
+    }
+
+    /// Carries threads, with the number of their items, from wherever they are.
+    pub(crate) async fn carry(
+        &self,
+        from: From<'_>,
+        listed: Vec<(ThreadId, u64)>,
+        progress: &mut (dyn FnMut(CopyProgress) + Send),
+    ) -> Result<CopyReport> {
         let mut so_far = CopyProgress {
             threads_done: 0,
             threads_total: listed.len() as u64,
             items_done: 0,
-            items_total: listed.iter().map(|thread| thread.items).sum(),
+            items_total: listed.iter().map(|(_, items)| items).sum(),
         };
         let mut copying = Copying {
-            from: source,
+            from,
             to: self,
-            origin: source.id().to_string(),
             workspaces: HashMap::new(),
             carried: HashSet::new(),
             report: CopyReport { threads: so_far.threads_total, ..CopyReport::default() },
         };
         progress(so_far);
-        for thread in listed {
-            copying.thread(&thread.id).await?;
+        for (thread, items) in listed {
+            copying.thread(&thread).await?;
             so_far.threads_done += 1;
-            so_far.items_done += thread.items;
+            so_far.items_done += items;
             progress(so_far);
         }
         self.sync().await?;
         Ok(copying.report)
     }
 
-    async fn all_threads(&self) -> Result<Vec<Listed>> {
+    pub(crate) async fn all_threads(&self) -> Result<Vec<Listed>> {
         let mut all: Vec<Listed> = Vec::new();
         let mut seen = HashSet::new();
         loop {
@@ -119,9 +132,94 @@ impl Store {
         }
     }
 
-    async fn snapshot(&self, thread: &ThreadId) -> Result<Option<Snapshot>> {
+    pub(crate) async fn snapshot(&self, thread: &ThreadId) -> Result<Option<Snapshot>> {
         let thread = thread.clone();
         self.inner.db.read(move |tx| rows::snapshot(tx, &thread)).await
+    }
+}
+
+/// Where threads are carried from: rows that pass the same rule, whatever they are kept in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum From<'a> {
+    /// Another store.
+    Store(&'a Store),
+    /// Files that are copies of threads.
+    Rollouts(&'a HashMap<ThreadId, Rollout>),
+}
+
+impl From<'_> {
+    fn rollout(&self, thread: &ThreadId) -> Result<&Rollout> {
+        let found = match self {
+            Self::Store(_) => None,
+            Self::Rollouts(rollouts) => rollouts.get(thread),
+        };
+        found.ok_or_else(|| Error::not_found("rollout", thread))
+    }
+
+    /// For the names of writers.
+    fn origin(&self) -> String {
+        match self {
+            Self::Store(store) => store.id().to_string(),
+            Self::Rollouts(_) => "of a rollout".to_owned(),
+        }
+    }
+
+    async fn snapshot(&self, thread: &ThreadId) -> Result<Option<Snapshot>> {
+        match self {
+            Self::Store(store) => store.snapshot(thread).await,
+            Self::Rollouts(rollouts) => Ok(rollouts.get(thread).map(|rollout| rollout.snapshot.clone())),
+        }
+    }
+
+    async fn metadata(&self, thread: &ThreadId) -> Result<Metadata> {
+        match self {
+            Self::Store(store) => {
+                let thread = thread.clone();
+                store.inner.db.read(move |tx| rows::metadata(tx, &thread)).await
+            }
+            Self::Rollouts(_) => self.rollout(thread)?.metadata.metadata(),
+        }
+    }
+
+    async fn items(
+        &self,
+        thread: &ThreadId,
+        branch: &Arc<BranchRow>,
+        next: u32,
+        after: Option<Hash>,
+    ) -> Result<ItemPage> {
+        match self {
+            Self::Store(store) => {
+                let (thread, from) = (thread.clone(), Arc::clone(branch));
+                let read =
+                    move |tx: &mut dyn crate::db::Tx| rows::items(tx, &thread, Missing { branch: &from, next, after });
+                store.inner.db.read(read).await
+            }
+            Self::Rollouts(_) => self.rollout(thread)?.items(Missing { branch, next, after }),
+        }
+    }
+
+    async fn turns(&self, source: &Arc<Snapshot>, next: i64) -> Result<Vec<TurnRow>> {
+        match self {
+            Self::Store(store) => {
+                let from = Arc::clone(source);
+                store.inner.db.read(move |tx| rows::turns(tx, &from, next)).await
+            }
+            Self::Rollouts(_) => self.rollout(&source.id)?.turns(next),
+        }
+    }
+
+    async fn workspace(&self, thread: &ThreadId, id: WorkspaceId) -> Result<WorkspaceInfo> {
+        match self {
+            Self::Store(store) => store.inner.db.read(move |tx| workspaces::get(tx, id)).await,
+            Self::Rollouts(_) => Ok(self.rollout(thread)?.metadata.workspace.info()),
+        }
+    }
+
+    /// Whether an error costs one thread alone. What a file says can be more than an engine takes.
+    fn concerns_one_thread(&self, error: &Error) -> bool {
+        concerns_one_thread(error)
+            || (matches!(self, Self::Rollouts(_)) && matches!(error, Error::Backend { .. } | Error::Io { .. }))
     }
 }
 
@@ -134,10 +232,8 @@ enum Outcome {
 }
 
 struct Copying<'a> {
-    from: &'a Store,
+    from: From<'a>,
     to: &'a Store,
-    /// The source's id, for the names of writers.
-    origin: String,
     /// The workspaces of the source, and what they are here.
     workspaces: HashMap<WorkspaceId, WorkspaceId>,
     /// Threads whose rows were carried as far as others need them.
@@ -152,7 +248,7 @@ impl Copying<'_> {
             Ok(Outcome::Updated) => self.report.updated += 1,
             Ok(Outcome::Unchanged) => self.report.unchanged += 1,
             Ok(Outcome::Gone) => self.report.threads -= 1,
-            Err(error) if concerns_one_thread(&error) => {
+            Err(error) if self.from.concerns_one_thread(&error) => {
                 let problem = CopyProblem { thread: thread.clone(), kind: error.kind(), reason: error.to_string() };
                 self.report.problems.push(problem);
             }
@@ -162,10 +258,17 @@ impl Copying<'_> {
     }
 
     async fn try_thread(&mut self, thread: &ThreadId) -> Result<Outcome> {
-        let Some(source) = self.from.snapshot(thread).await? else { return Ok(Outcome::Gone) };
+        let Some(mut source) = self.from.snapshot(thread).await? else { return Ok(Outcome::Gone) };
         let target = self.to.snapshot(thread).await?;
         let is_new = target.as_ref().is_none_or(|target| target.shelf == 3);
         if let Some(target) = &target {
+            if let From::Rollouts(_) = self.from {
+                // A file says nothing of the files that were imported, and it may lag.
+                source.files.clone_from(&target.files);
+                if source.lacks_of(target).is_some() && source.missing_in(target)?.is_empty() {
+                    return Ok(Outcome::Unchanged);
+                }
+            }
             if let Some(extra) = source.lacks_of(target) {
                 let found = format!("items up to {extra}, which the source lacks");
                 return Err(Error::Conflict { what: "copy", expected: "an earlier state".to_owned(), found });
@@ -192,8 +295,10 @@ impl Copying<'_> {
             match open.pop() {
                 Some(next) if self.carried.contains(&next) || !seen.insert(next.clone()) => {}
                 Some(next) => {
-                    let missing = || Error::corrupt(format!("thread {next}"), "it is missing, and others stand on it");
-                    let found = self.from.snapshot(&next).await?.ok_or_else(missing)?;
+                    let Some(found) = self.from.snapshot(&next).await? else {
+                        self.require(&next).await?;
+                        continue;
+                    };
                     let open = found.ancestors.clone();
                     waiting.push((Some(found), open));
                 }
@@ -201,6 +306,13 @@ impl Copying<'_> {
             }
         }
         Ok(order)
+    }
+
+    /// Refuses an ancestor that is not to be had, unless it is here; whether it has the items is seen when others join them.
+    async fn require(&self, thread: &ThreadId) -> Result<()> {
+        let is_here = matches!(self.from, From::Rollouts(_)) && self.to.snapshot(thread).await?.is_some();
+        let missing = || Error::corrupt(format!("thread {thread}"), "it is missing, and others stand on it");
+        is_here.then_some(()).ok_or_else(missing)
     }
 
     /// Carries the rows that are missing; with `whole` also what makes a thread of them.
@@ -212,7 +324,7 @@ impl Copying<'_> {
                 return Ok(());
             }
         }
-        let workspace = self.workspace(source.workspace).await?;
+        let workspace = self.workspace(&source.id, source.workspace).await?;
         let (begun, now) = (Arc::new(source.clone()), self.to.inner.host.now());
         let begin = {
             let begun = Arc::clone(&begun);
@@ -250,13 +362,22 @@ impl Copying<'_> {
             self.carry_branch(&source, missing, epoch).await?;
         }
         if !whole {
-            return if source.shelf == 3 { self.finish_stub(&source.id).await } else { Ok(()) };
+            return if source.shelf == 3 { self.finish_stub(&source).await } else { Ok(()) };
         }
         self.carry_turns(&source).await?;
-        let thread = source.id.clone();
-        let metadata = self.from.inner.db.read(move |tx| rows::metadata(tx, &thread)).await?;
+        if source.shelf == 3 {
+            return self.finish_stub(&source).await;
+        }
+        let metadata = self.from.metadata(&source.id).await?;
         let files: Vec<FileStamp> = source.files.iter().filter(|file| !target.files.contains(file)).cloned().collect();
-        let finish = move |tx: &mut dyn crate::db::Tx| rows::finish(tx, &source, &target, epoch, &metadata);
+        let is_foreign = matches!(self.from, From::Rollouts(_));
+        let finish = move |tx: &mut dyn crate::db::Tx| {
+            rows::finish(tx, &source, &target, epoch, &metadata)?;
+            match is_foreign {
+                true => check_thread(&threads::get(tx, Scope::All, &source.id)?),
+                false => Ok(()),
+            }
+        };
         let thread = now.id.clone();
         self.to.inner.db.write(Sync::Written, finish).await?;
         for file in files {
@@ -269,14 +390,11 @@ impl Copying<'_> {
         let branch = Arc::new(missing.branch.clone());
         let (mut next, mut after) = (missing.next, missing.after);
         while next <= branch.tip {
-            let (thread, from) = (source.id.clone(), Arc::clone(&branch));
-            let read =
-                move |tx: &mut dyn crate::db::Tx| rows::items(tx, &thread, Missing { branch: &from, next, after });
-            let page = self.from.inner.db.read(read).await?;
+            let page = self.from.items(&source.id, &branch, next, after).await?;
             let Some((behind, hash)) = page.end() else { break };
             (next, after) = (behind, Some(hash));
             let (count, place) = (page.len(), self.to.inner.db.place(page.bytes).await);
-            let (thread, origin) = (source.id.clone(), self.origin.clone());
+            let (thread, origin) = (source.id.clone(), self.from.origin());
             let put = move |tx: &mut dyn crate::db::Tx| rows::put_items(tx, &thread, epoch, &page, &origin);
             self.to.inner.db.write_in(place, Sync::Written, put).await?;
             self.report.items += count;
@@ -288,8 +406,7 @@ impl Copying<'_> {
         let thread = source.id.clone();
         let mut next = self.to.inner.db.read(move |tx| rows::first_turn_to_put(tx, &thread)).await?;
         loop {
-            let from = Arc::clone(source);
-            let turns = self.from.inner.db.read(move |tx| rows::turns(tx, &from, next)).await?;
+            let turns = self.from.turns(source, next).await?;
             let Some(last) = turns.last() else { return Ok(()) };
             next = last.ordinal + 1;
             let thread = source.id.clone();
@@ -297,31 +414,32 @@ impl Copying<'_> {
         }
     }
 
-    async fn finish_stub(&self, thread: &ThreadId) -> Result<()> {
-        let thread = thread.clone();
-        self.to.inner.db.write(Sync::Written, move |tx| rows::finish_stub(tx, &thread)).await
+    async fn finish_stub(&self, source: &Arc<Snapshot>) -> Result<()> {
+        let source = Arc::clone(source);
+        self.to.inner.db.write(Sync::Written, move |tx| rows::finish_stub(tx, &source)).await
     }
 
     /// Carries what the source knows of an imported file. One that is imported at this moment waits for the next copy.
     async fn carry_file(&self, thread: &ThreadId, path: &str) -> Result<()> {
+        let From::Store(store) = self.from else { return Ok(()) };
         let path: Arc<str> = path.into();
         let read = |path: &Arc<str>| {
             let path = Arc::clone(path);
             move |tx: &mut dyn crate::db::Tx| sources::file_row(tx, &path)
         };
-        let Some(row) = self.from.inner.db.read(read(&path)).await? else { return Ok(()) };
+        let Some(row) = store.inner.db.read(read(&path)).await? else { return Ok(()) };
         let (row, mut after) = (Arc::new(row), -1);
         let begin = (Arc::clone(&path), thread.clone(), Arc::clone(&row));
         self.to.inner.db.write(Sync::Written, move |tx| sources::begin_file(tx, &begin.0, &begin.1, &begin.2)).await?;
         loop {
             let (file, consumed) = (Arc::clone(&path), row.consumed);
-            let segments = self.from.inner.db.read(move |tx| sources::segment_rows(tx, &file, after, consumed)).await?;
+            let segments = store.inner.db.read(move |tx| sources::segment_rows(tx, &file, after, consumed)).await?;
             let Some(last) = segments.last() else { break };
             after = last.position;
             let file = Arc::clone(&path);
             self.to.inner.db.write(Sync::Written, move |tx| sources::put_segments(tx, &file, &segments)).await?;
         }
-        let is_settled = self.from.inner.db.read(read(&path)).await?.as_ref() == Some(&*row);
+        let is_settled = store.inner.db.read(read(&path)).await?.as_ref() == Some(&*row);
         let thread = thread.clone();
         let end = move |tx: &mut dyn crate::db::Tx| match is_settled {
             true => sources::finish_file(tx, &path, &thread),
@@ -330,11 +448,11 @@ impl Copying<'_> {
         self.to.inner.db.write(Sync::Written, end).await
     }
 
-    async fn workspace(&mut self, id: WorkspaceId) -> Result<WorkspaceId> {
+    async fn workspace(&mut self, thread: &ThreadId, id: WorkspaceId) -> Result<WorkspaceId> {
         if let Some(known) = self.workspaces.get(&id) {
             return Ok(*known);
         }
-        let info = self.from.inner.db.read(move |tx| workspaces::get(tx, id)).await?;
+        let info = self.from.workspace(thread, id).await?;
         let here = self.to.inner.db.write(Sync::Written, move |tx| workspaces::adopt(tx, &info)).await?;
         self.workspaces.insert(id, here);
         Ok(here)

@@ -555,6 +555,7 @@ pub(crate) fn all_statements() -> Vec<Statement> {
         crate::log::verify::ALL,
         crate::log::blobs::ALL,
         crate::log::rows::ALL,
+        crate::log::rows::plain::ALL,
         crate::threads::ALL,
         crate::thread_list::ALL,
         crate::turns::ALL,

@@ -132,6 +132,16 @@ pub enum Error {
         /// The newest schema that this version knows.
         known: i64,
     },
+    /// The rollout was written by a newer version; nothing of it was read.
+    #[error("{path} is a rollout of version {found}, this version knows up to {known}: use a newer Threadkeep")]
+    RolloutTooNew {
+        /// The file.
+        path: String,
+        /// The version that its first line names.
+        found: u64,
+        /// The newest version that is known here.
+        known: u64,
+    },
     /// The file system refused.
     #[error("{operation} {path}: {detail}")]
     Io {
@@ -172,6 +182,7 @@ impl Error {
             Self::Corrupt { .. } => "corrupt",
             Self::ForeignStore { .. } => "foreign-store",
             Self::SchemaTooNew { .. } => "schema-too-new",
+            Self::RolloutTooNew { .. } => "rollout-too-new",
             Self::Io { .. } => "io",
             Self::Backend { .. } => "backend",
         }

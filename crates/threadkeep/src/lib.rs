@@ -51,6 +51,7 @@ mod keys;
 mod live;
 mod log;
 mod planted;
+mod rollout;
 mod seal;
 mod seals;
 mod sources;
@@ -96,6 +97,8 @@ pub use log::verify::{Break, Gap, GapKind, Outcome, Verdict, VerifyReport};
 #[cfg(feature = "planted-defects")]
 #[doc(hidden)]
 pub use planted::planted_defects;
+pub use rollout::scan::{LineProblem, RolloutReport};
+pub use rollout::{MirrorReport, RebuildReport};
 pub use seal::{Anchors, PurgeRecord, Seal, SealedHead, SealedItem, digest_of_heads};
 pub use sources::{
     FilePart, ImportBatch, ImportPart, ImportSegment, KnownRecord, MAX_NOTE_BYTES, SourceFile, SourceStamp,

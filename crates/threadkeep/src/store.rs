@@ -218,7 +218,7 @@ pub(crate) struct Inner {
     holder: Holder,
     liveness: Liveness,
     writer: Mutex<Option<(i64, WriterId)>>,
-    id: uuid::Uuid,
+    pub(crate) id: uuid::Uuid,
     pub(crate) folder: Option<PathBuf>,
     read_only: bool,
     notices: Vec<String>,

@@ -255,6 +255,10 @@ impl ThreadStore for Store {
         Box::pin(self.readable(thread, include_archived))
     }
 
+    fn read_thread_by_rollout_path<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Thread>> {
+        Box::pin(self.thread_of_rollout(path))
+    }
+
     fn list_threads(&self, query: ListQuery) -> BoxFuture<'_, Result<Page<Thread>>> {
         Box::pin(self.list(query))
     }

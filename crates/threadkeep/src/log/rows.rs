@@ -4,6 +4,8 @@
 //! What is put is checked first: nothing that verification would reject leaves its store. A thread that is being put is a stub
 //! without metadata until all of its rows are there.
 
+pub(crate) mod plain;
+
 use std::ops::ControlFlow;
 
 use crate::chain;
@@ -210,6 +212,13 @@ fn read_branch(row: &Row<'_>) -> Result<(BranchRow, Option<ItemKey>)> {
         created_at: Timestamp(row.int(8)?),
     };
     Ok((branch, row.opt_int(2)?.map(ItemKey)))
+}
+
+impl BranchRow {
+    /// The item that the branch leaves at, with its hash.
+    pub(crate) fn parent(&self) -> Option<(Address, Hash)> {
+        self.parent
+    }
 }
 
 impl Snapshot {
@@ -452,10 +461,15 @@ fn put_writer(tx: &mut dyn Tx, (id, machine, created_at): &(WriterId, String, i6
         return Ok(known);
     }
     order::line_up(tx)?;
-    let machine = if machine.contains(ORIGIN) { machine.clone() } else { format!("{machine}{ORIGIN}{origin}") };
+    let machine = with_origin(machine, origin);
     tx.execute(PUT_WRITER, &[id[0], machine.as_str().into(), (*created_at).into()])?;
     let known = query_one(tx, WRITER, &id, |row| row.int(0))?;
     known.ok_or_else(|| Error::corrupt("table writers", "the row that was just written is missing"))
+}
+
+/// Names a machine after the store that it wrote, unless it is so named already.
+fn with_origin(machine: &str, origin: &str) -> String {
+    if machine.contains(ORIGIN) { machine.to_owned() } else { format!("{machine}{ORIGIN}{origin}") }
 }
 
 /// Stands between a machine and the store that it wrote.
@@ -541,11 +555,7 @@ pub(crate) fn finish(
         Some((address, hash)) => Some((found_here(tx, address, Some(hash))?, hash)),
     };
     let fork = source.fork.map(|fork| found_here(tx, fork, None)).transpose()?;
-    for branch in &source.branches {
-        let key = found_here(tx, Address { branch: branch.id, depth: branch.base }, None)?;
-        let marks = [key.branch().into(), branch.label.as_deref().into(), i64::from(branch.cleared).into()];
-        tx.execute(PUT_MARKS, &marks)?;
-    }
+    put_marks(tx, source)?;
     let places = query_one(tx, PLACES, &[id], |row| Ok((row.int(0)?, row.int(1)?, row.int(2)?)))?;
     let (own, updated, activity) = places.ok_or_else(|| Error::not_found("thread", &source.id))?;
     let top = Top::read(tx)?;
@@ -579,9 +589,19 @@ pub(crate) fn finish(
     Ok(())
 }
 
+fn put_marks(tx: &mut dyn Tx, source: &Snapshot) -> Result<()> {
+    for branch in &source.branches {
+        let key = found_here(tx, Address { branch: branch.id, depth: branch.base }, None)?;
+        let marks = [key.branch().into(), branch.label.as_deref().into(), i64::from(branch.cleared).into()];
+        tx.execute(PUT_MARKS, &marks)?;
+    }
+    Ok(())
+}
+
 /// Ends the putting of a thread of which only shared items are left: it stays a stub.
-pub(crate) fn finish_stub(tx: &mut dyn Tx, thread: &ThreadId) -> Result<()> {
-    tx.execute(NAME_STUB, &[thread.as_str().into(), "completed".into()]).map(drop)
+pub(crate) fn finish_stub(tx: &mut dyn Tx, source: &Snapshot) -> Result<()> {
+    put_marks(tx, source)?;
+    tx.execute(NAME_STUB, &[source.id.as_str().into(), "completed".into()]).map(drop)
 }
 
 /// The key under which this store knows an item that a file's part became.

@@ -14,6 +14,7 @@ use crate::live::LiveThread;
 use crate::log::purge::{self, Purged, Step};
 use crate::log::read::{self, ItemQuery};
 use crate::log::{head, path};
+use crate::rollout;
 use crate::sources::{self, SourceFile};
 use crate::thread::{ListQuery, NewThread, Page, Shelf, Status, Thread, ThreadPatch};
 use crate::thread_list;
@@ -141,16 +142,18 @@ impl Threads {
     }
 
     /// Removes a thread that is in the trash for good. What other threads share stays, and so does their reading. Once begun it
-    /// can't be undone; when it is cut short, the next purge of any thread finishes it.
+    /// can't be undone; when it is cut short, the next purge of any thread finishes it. A rollout in the store's folder goes too.
     ///
     /// # Errors
     /// [`Error::Conflict`] when the thread is not in the trash, [`Error::ClaimHeld`] while a live writer holds it.
     pub async fn purge(&self, thread: &ThreadId) -> Result<Purged> {
         let dead = self.refuse_live(thread).await?;
+        let created_at = self.get(thread).await.ok().map(|thread| thread.created_at);
         let (id, store, now) = (thread.clone(), self.inner.id, self.inner.host.now());
         let begin = move |tx: &mut dyn Tx| purge::begin(tx, store, &id, dead.as_deref(), now);
         self.inner.db.write(Sync::Synced.within(thread.as_str()), begin).await?;
         let mut purged = Purged::default();
+        let mut done = vec![(thread.clone(), created_at)];
         loop {
             // Run again after a commit that was not answered, it counts too few items; none is left.
             match self.inner.db.write(Sync::Synced.within(thread.as_str()).repeatable(), purge::step).await? {
@@ -159,10 +162,12 @@ impl Threads {
                     purged.shared = shared;
                     purged.stub = shared > 0;
                 }
-                Step::Done { .. } => {}
-                Step::Nothing => return Ok(purged),
+                Step::Done { thread, .. } => done.push((thread, None)),
+                Step::Nothing => break,
             }
         }
+        rollout::forget(&self.inner, done).await?;
+        Ok(purged)
     }
 
     /// Marks a thread as ended, with a reason; it is no longer the latest one.

@@ -44,7 +44,7 @@ const LAYERS: [&[&str]; 5] = [
     ],
     &["db"],
     &["log", "claims", "seals", "sources", "stats", "thread_list", "threads", "turns", "workspaces", "writers"],
-    &["store", "live", "follow", "thread_store", "backup", "copy", "examine"],
+    &["store", "live", "follow", "thread_store", "backup", "copy", "examine", "rollout"],
     &["blocking", "conformance"],
 ];
 

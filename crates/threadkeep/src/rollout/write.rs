@@ -1,0 +1,246 @@
+//! Writing the rollout of a thread in its canonical form: header, items, turns, and one line that says where it stands.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::files::{self, Entry, Folder, Index};
+use super::format::{self, Header};
+use crate::chain;
+use crate::db::Tx;
+use crate::error::{Error, Result};
+use crate::id::{BranchId, ThreadId};
+use crate::item::Hash;
+use crate::log::rows::plain::{PlainItem, PlainThread, plain_items, plain_thread, plain_turn};
+use crate::log::rows::{self, BranchRow, Missing, Snapshot};
+use crate::store::Inner;
+use crate::thread::Shelf;
+use crate::time::Timestamp;
+use crate::workspaces;
+
+/// Pages of branches that are kept while others are written hold so many bytes together.
+const KEPT_BYTES: usize = 16 << 20;
+
+/// What mirroring one thread did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mirrored {
+    Written {
+        items: u64,
+        bytes: u64,
+    },
+    Unchanged,
+    /// It was purged since it was listed.
+    Gone,
+}
+
+/// Brings a thread's file to where the thread stands.
+pub(crate) async fn mirror(inner: &Inner, thread: &ThreadId, folder: &Folder, index: &mut Index) -> Result<Mirrored> {
+    let Some((snapshot, mut standing)) = standing(inner, thread).await? else { return Ok(Mirrored::Gone) };
+    let turns = turn_lines(inner, &snapshot, &mut |_| Ok(())).await?;
+    standing.turn_lines = Some(turns);
+    let header = format::header_line(&header(&standing));
+    let metadata = format::metadata_line(&standing);
+    let state = Hash::of(&[header.as_slice(), &metadata].concat());
+    let place = place(&standing)?;
+    let mut entry = entry(&standing, place.clone(), state);
+    let known = index.entries.get(thread);
+    let size = std::fs::symlink_metadata(folder.root.join(&place)).ok().filter(std::fs::Metadata::is_file);
+    if let Some((known, size)) = known.zip(size)
+        && (&known.state, &known.file, known.bytes) == (&entry.state, &entry.file, size.len())
+    {
+        remove_others(folder, &standing, &place, known.file.as_ref())?;
+        return Ok(Mirrored::Unchanged);
+    }
+    refuse_another(folder, &place, thread)?;
+    let former = known.and_then(|known| known.file.clone());
+    let mut file = folder.begin(&place, &*inner.host)?;
+    file.write(&header)?;
+    let items = write_items(inner, &snapshot, &mut |line| file.write(line)).await?;
+    let written = turn_lines(inner, &snapshot, &mut |line| file.write(line)).await?;
+    if written != turns {
+        // A turn ended meanwhile: what was written is right, and the next run sees that it is not the last word.
+        entry.state = None;
+    }
+    file.write(&metadata)?;
+    file.sync()?;
+    // What is mirrored is never ahead of what survives a power cut.
+    inner.sync().await?;
+    entry.bytes = folder.publish(&file, &place)?;
+    remove_others(folder, &standing, &place, former.as_ref())?;
+    let bytes = entry.bytes;
+    index.put(entry);
+    Ok(Mirrored::Written { items, bytes })
+}
+
+/// Where a thread's file is, below the folder of the rollouts.
+fn place(standing: &PlainThread) -> Result<PathBuf> {
+    let created_at = Timestamp(standing.number("created_at").unwrap_or(0));
+    let is_archived = matches!(standing.shelf()?, Shelf::Archived | Shelf::Stub);
+    Ok(files::place_of(&standing.thread, created_at, is_archived))
+}
+
+/// Removes the file from where it was before the thread was archived, taken back or purged.
+fn remove_others(folder: &Folder, standing: &PlainThread, place: &PathBuf, former: Option<&PathBuf>) -> Result<()> {
+    let created_at = Timestamp(standing.number("created_at").unwrap_or(0));
+    let both = [false, true].map(|is_archived| files::place_of(&standing.thread, created_at, is_archived));
+    for other in both.iter().chain(former).filter(|other| *other != place) {
+        // What the index says is believed only of a file that is named after the thread.
+        let is_inside = other.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+        if is_inside && files::thread_of(other).as_ref() == Some(&standing.thread) {
+            folder.remove(other)?;
+        }
+    }
+    Ok(())
+}
+
+/// A file system that takes two ids for one name must not cost a thread its file.
+fn refuse_another(folder: &Folder, place: &PathBuf, thread: &ThreadId) -> Result<()> {
+    match super::scan::identify(&folder.root.join(place)) {
+        Ok(found) if found != *thread => {
+            let expected = format!("the rollout of {thread} in {}", place.display());
+            Err(Error::Conflict { what: "rollout", expected, found: format!("that of {found}") })
+        }
+        Err(newer @ Error::RolloutTooNew { .. }) => Err(newer),
+        _ => Ok(()),
+    }
+}
+
+fn header(standing: &PlainThread) -> Header {
+    Header {
+        version: format::VERSION,
+        thread: standing.thread.clone(),
+        genesis: chain::genesis(&standing.thread),
+        fork: standing.fork.clone(),
+        workspace: standing.workspace.clone(),
+    }
+}
+
+fn entry(standing: &PlainThread, place: PathBuf, state: Hash) -> Entry {
+    let name = standing.text("title").or_else(|| standing.text("preview")).unwrap_or_default();
+    Entry {
+        id: standing.thread.clone(),
+        name: name.to_owned(),
+        updated_at: Timestamp(standing.number("updated_at").unwrap_or(0)).to_string(),
+        file: Some(place),
+        bytes: 0,
+        state: Some(state),
+    }
+}
+
+async fn standing(inner: &Inner, thread: &ThreadId) -> Result<Option<(Arc<Snapshot>, PlainThread)>> {
+    let (thread, origin) = (thread.clone(), inner.id.to_string());
+    let read = move |tx: &mut dyn Tx| {
+        let Some(snapshot) = rows::snapshot(tx, &thread)? else { return Ok(None) };
+        let metadata = rows::metadata(tx, &thread)?;
+        let workspace = workspaces::get(tx, snapshot.workspace)?;
+        let plain = plain_thread(tx, &snapshot, &metadata, &workspace, &origin)?;
+        Ok(Some((Arc::new(snapshot), plain)))
+    };
+    inner.db.read(read).await
+}
+
+/// Gives the lines of the turns, and their hash.
+async fn turn_lines(
+    inner: &Inner,
+    snapshot: &Arc<Snapshot>,
+    write: &mut (dyn FnMut(&[u8]) -> Result<()> + Send),
+) -> Result<(u64, Hash)> {
+    let (mut next, mut count, mut hasher) = (0, 0, blake3::Hasher::new());
+    loop {
+        let from = Arc::clone(snapshot);
+        let turns = inner.db.read(move |tx| rows::turns(tx, &from, next)).await?;
+        let Some(last) = turns.last() else { return Ok((count, Hash(*hasher.finalize().as_bytes()))) };
+        next = last.ordinal + 1;
+        for turn in &turns {
+            let line = format::turn_line(&plain_turn(turn)?);
+            hasher.update(&line);
+            count += 1;
+            write(&line)?;
+        }
+    }
+}
+
+/// Gives the lines of all items in the order in which they were committed: by their ticks, each behind its parent.
+async fn write_items(
+    inner: &Inner,
+    snapshot: &Arc<Snapshot>,
+    write: &mut (dyn FnMut(&[u8]) -> Result<()> + Send),
+) -> Result<u64> {
+    let mut merge = Merge { inner, snapshot: Arc::clone(snapshot), pages: HashMap::new(), bytes: 0 };
+    // The branches that leave each branch, by the depth that they leave at.
+    let mut leaving: HashMap<BranchId, Vec<(u32, BranchId)>> = HashMap::new();
+    let mut waiting: BTreeSet<(i64, BranchId)> = BTreeSet::new();
+    let mut next: HashMap<BranchId, (u32, Option<Hash>)> = HashMap::new();
+    for branch in &snapshot.branches {
+        next.insert(branch.id, (branch.base, branch.parent().map(|(_, hash)| hash)));
+        match branch.parent().filter(|(parent, _)| snapshot.branch(parent.branch).is_some()) {
+            Some((parent, _)) => leaving.entry(parent.branch).or_default().push((parent.depth, branch.id)),
+            None => drop(
+                waiting.insert((merge.tick(branch, (branch.base, branch.parent().map(|it| it.1))).await?, branch.id)),
+            ),
+        }
+    }
+    let mut count = 0;
+    while let Some((_, id)) = waiting.pop_first() {
+        let Some(branch) = snapshot.branch(id) else { continue };
+        let Some(mut at) = next.get(&id).copied() else { continue };
+        while at.0 <= branch.tip {
+            let item = merge.take(branch, at).await?;
+            if waiting.first().is_some_and(|first| (item.tick, id) > *first) {
+                waiting.insert((item.tick, id));
+                merge.give_back(id, item);
+                break;
+            }
+            write(&format::item_line(&item))?;
+            count += 1;
+            at = (item.depth + 1, Some(item.hash));
+            for (_, child) in leaving.get(&id).into_iter().flatten().filter(|(depth, _)| *depth == item.depth) {
+                let Some((child, at)) = snapshot.branch(*child).zip(next.get(child).copied()) else { continue };
+                waiting.insert((merge.tick(child, at).await?, child.id));
+            }
+        }
+        next.insert(id, at);
+    }
+    Ok(count)
+}
+
+/// The branches of a thread, read page by page.
+struct Merge<'a> {
+    inner: &'a Inner,
+    snapshot: Arc<Snapshot>,
+    pages: HashMap<BranchId, VecDeque<PlainItem>>,
+    bytes: usize,
+}
+
+impl Merge<'_> {
+    async fn tick(&mut self, branch: &BranchRow, at: (u32, Option<Hash>)) -> Result<i64> {
+        let item = self.take(branch, at).await?;
+        let tick = item.tick;
+        self.give_back(branch.id, item);
+        Ok(tick)
+    }
+
+    fn give_back(&mut self, branch: BranchId, item: PlainItem) {
+        self.bytes += item.size();
+        self.pages.entry(branch).or_default().push_front(item);
+    }
+
+    async fn take(&mut self, branch: &BranchRow, (depth, after): (u32, Option<Hash>)) -> Result<PlainItem> {
+        if let Some(item) = self.pages.get_mut(&branch.id).and_then(VecDeque::pop_front) {
+            self.bytes = self.bytes.saturating_sub(item.size());
+            return Ok(item);
+        }
+        if self.bytes > KEPT_BYTES {
+            // They are read again when it is their turn.
+            self.pages.clear();
+            self.bytes = 0;
+        }
+        let (thread, row) = (self.snapshot.id.clone(), branch.clone());
+        let read = move |tx: &mut dyn Tx| plain_items(tx, &thread, Missing { branch: &row, next: depth, after });
+        let mut page = VecDeque::from(self.inner.db.read(read).await?);
+        let first = page.pop_front().ok_or_else(|| Error::corrupt(format!("branch {}", branch.id), "it is empty"))?;
+        self.bytes += page.iter().map(PlainItem::size).sum::<usize>();
+        self.pages.insert(branch.id, page);
+        Ok(first)
+    }
+}
