@@ -22,6 +22,7 @@ mod rename;
 mod restore;
 mod restore_backup;
 mod rewind;
+mod rollout;
 mod seal;
 mod show;
 mod stats;
@@ -120,6 +121,7 @@ enum Command {
     Backup(backup::BackupArgs),
     RestoreBackup(restore_backup::RestoreBackupArgs),
     Copy(copy::CopyArgs),
+    Rollout(rollout::RolloutArgs),
     Workspaces(workspaces::WorkspacesArgs),
     Remap(remap::RemapArgs),
     Completions(completions::CompletionsArgs),
@@ -259,6 +261,7 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Backup(args) => backup::run(&args, app),
         Command::RestoreBackup(args) => restore_backup::run(&args, app),
         Command::Copy(args) => copy::run(&args, app),
+        Command::Rollout(args) => rollout::run(&args, app),
         Command::Workspaces(args) => workspaces::run(&args, app),
         Command::Remap(args) => remap::run(&args, app),
         Command::Completions(args) => completions::run(&args, app),

@@ -134,7 +134,7 @@ fn code(error: &Error) -> Code {
         Error::NotFound { .. } | Error::Io { kind: io::ErrorKind::NotFound, .. } => Code::NotFound,
         Error::Ambiguous { .. } | Error::Invalid { .. } => Code::Usage,
         Error::Corrupt { .. } | Error::ForeignStore { .. } => Code::Corrupt,
-        Error::SchemaTooNew { .. } => Code::Version,
+        Error::SchemaTooNew { .. } | Error::RolloutTooNew { .. } => Code::Version,
         Error::Busy { .. } | Error::ClaimHeld { .. } | Error::ClaimLost { .. } => Code::Busy,
         // Archived, AlreadyExists, Conflict, Closed, Unsupported, StorageFull, ReadOnly, Backend, and what is yet to come.
         _ => Code::NotDone,
@@ -153,6 +153,7 @@ fn hint(error: &Error) -> Option<String> {
         }
         Error::NotFound { what: "backup", .. } => "name the file that `threadkeep backup` made, or the folder it is in",
         Error::NotFound { what: "key", .. } => "`threadkeep keys create` makes one",
+        Error::NotFound { what: "rollout", .. } => "`threadkeep rollout mirror` writes them",
         Error::NotFound { what: "workspace", .. } => "`threadkeep workspaces` shows the known ones",
         Error::Ambiguous { .. } => "give more of the id",
         Error::Archived { thread } => return Some(format!("`threadkeep unarchive {thread}` first")),
@@ -170,6 +171,7 @@ fn hint(error: &Error) -> Option<String> {
         Error::Unsupported { operation: "backup" | "restore_backup" } => {
             "a store on a server is backed up by the server's own tools: `pg_dump --schema=NAME`"
         }
+        Error::Unsupported { operation: "mirror_rollouts" } => "name a folder with --rollouts DIR",
         Error::Io {
             operation: "connect to",
             kind: io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied,
@@ -209,6 +211,7 @@ mod tests {
             (Error::Corrupt { place: String::new(), detail: String::new() }, Code::Corrupt),
             (Error::ForeignStore { path: String::new(), detail: String::new() }, Code::Corrupt),
             (Error::SchemaTooNew { found: 9, known: 1 }, Code::Version),
+            (Error::RolloutTooNew { path: String::new(), found: 2, known: 1 }, Code::Version),
             (io(io::ErrorKind::NotFound), Code::NotFound),
             (io(io::ErrorKind::PermissionDenied), Code::NotDone),
         ];

@@ -38,6 +38,8 @@ mod place;
 #[cfg(test)]
 #[path = "../../threadkeep/tests/postgres/server.rs"]
 mod postgres;
+#[path = "cli/rollout.rs"]
+mod rollout;
 #[path = "cli/sandbox.rs"]
 mod sandbox;
 #[path = "cli/seals.rs"]

@@ -4,7 +4,7 @@
 
 mod follow;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::backup::{BackupReport, RestoreReport};
 use crate::branch::Tree;
@@ -155,6 +155,22 @@ impl Store {
     /// As the async call.
     pub fn verify_rollouts(from: &Path) -> Result<(Vec<RolloutReport>, Vec<LineProblem>)> {
         block_on(crate::Store::verify_rollouts(from))
+    }
+
+    /// Waits for [`crate::Store::thread_of_rollout`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn thread_of_rollout(&self, path: &Path) -> Result<Thread> {
+        block_on(self.0.thread_of_rollout(path))
+    }
+
+    /// Waits for [`crate::Store::rollout_path`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn rollout_path(&self, thread: &ThreadId) -> Result<PathBuf> {
+        block_on(self.0.rollout_path(thread))
     }
 
     /// Waits for [`crate::Store::resume_rollout`].

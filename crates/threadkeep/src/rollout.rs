@@ -21,6 +21,7 @@ use crate::id::ThreadId;
 use crate::live::LiveThread;
 use crate::store::{Inner, Store, StoreOptions, on_a_thread};
 use crate::thread::{Shelf, Thread};
+use crate::time::Timestamp;
 
 use files::{Entry, Folder, Index};
 use scan::{LineProblem, Rollout, RolloutReport};
@@ -248,18 +249,21 @@ async fn every_thread(store: &Store) -> Result<Vec<ThreadId>> {
     }
 }
 
-/// Takes the rollouts of what was purged out of the store's folder, and writes that of the stub that is left anew.
-pub(crate) async fn forget(inner: &Inner, purged: Vec<(ThreadId, Option<crate::time::Timestamp>)>) -> Result<()> {
-    let Ok(root) = default_root(inner) else { return Ok(()) };
-    if std::fs::symlink_metadata(&root).is_err() {
-        return Ok(());
+/// The folder of the store's rollouts, if there is one, for this process alone.
+pub(crate) fn to_forget(inner: &Inner) -> Result<Option<Folder>> {
+    match default_root(inner) {
+        Ok(root) if std::fs::symlink_metadata(&root).is_ok() => Folder::take(&root).map(Some),
+        _ => Ok(None),
     }
-    let folder = Folder::take(&root)?;
-    let mut index = Index::read(&folder)?;
+}
+
+/// Takes the rollouts of what was purged out of the store's folder, and writes that of the stub that is left anew.
+pub(crate) async fn forget(inner: &Inner, folder: &Folder, purged: Vec<(ThreadId, Option<Timestamp>)>) -> Result<()> {
+    let mut index = Index::read(folder)?;
     for (thread, created_at) in purged {
         let known = index.entries.get(&thread).cloned();
         let day = created_at.map(|at| files::place_of(&thread, at, false));
-        let archived = files::place_of(&thread, crate::time::Timestamp(0), true);
+        let archived = files::place_of(&thread, Timestamp(0), true);
         let noted = known.as_ref().and_then(|known| known.file.clone());
         let noted = noted.filter(|file| files::thread_of(file).as_ref() == Some(&thread) && is_below(file));
         for place in [day, Some(archived), noted].into_iter().flatten() {
@@ -268,11 +272,11 @@ pub(crate) async fn forget(inner: &Inner, purged: Vec<(ThreadId, Option<crate::t
         if let Some(known) = known {
             index.put(Entry { name: String::new(), file: None, bytes: 0, state: None, ..known });
         }
-        if let Mirrored::Written { .. } = write::mirror(inner, &thread, &folder, &mut index).await? {
+        if let Mirrored::Written { .. } = write::mirror(inner, &thread, folder, &mut index).await? {
             tracing::debug!(%thread, "the rollout of what others share was written anew");
         }
     }
-    index.save(&folder, &*inner.host)
+    index.save(folder, &*inner.host)
 }
 
 fn is_below(path: &Path) -> bool {

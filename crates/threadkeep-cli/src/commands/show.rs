@@ -1,10 +1,13 @@
 //! `threadkeep show`
 
+use std::path::Path;
+
 use clap::Args;
 use threadkeep::blocking::{Store, Threads};
-use threadkeep::{Address, Item, ItemQuery, Page, Thread, ThreadId};
+use threadkeep::{Address, Error, Item, ItemQuery, ListQuery, Page, Shelves, StoreOptions, Thread, ThreadId};
+use threadkeep_agents::import::{ImportOptions, Importer};
 
-use super::App;
+use super::{App, rollout};
 use crate::conversation::Conversation;
 use crate::errors::{Code, Failure, Outcome};
 use crate::names::{self, Target};
@@ -23,6 +26,7 @@ EXAMPLES:
   threadkeep show 019a2284@12            its path up to depth 12: what a fork there would see
   threadkeep show 019a2284 --branch try-2
   threadkeep show 'Fix the login test' --markdown > login.md
+  threadkeep show ./rollout-2026-11-30.jsonl  a file: a rollout, or what an agent wrote
   threadkeep show 019a2284 --json --raw | jq -r '.items[].content'";
 
 /// Read a thread's active path, or any other branch
@@ -32,8 +36,9 @@ EXAMPLES:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ShowArgs {
-    /// The thread; with @DEPTH its path ends there
-    #[arg(value_name = "THREAD[@DEPTH]")]
+    /// The thread; with @DEPTH its path ends there. The path of a file (with a slash, or ending in .jsonl or .zst) shows what
+    /// is in it, and stores nothing
+    #[arg(value_name = "THREAD[@DEPTH]|FILE")]
     thread: String,
     /// Only the last N items
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "limit")]
@@ -69,13 +74,52 @@ pub(super) struct ShowArgs {
 
 /// Shows.
 pub(super) fn run(args: &ShowArgs, app: &mut App) -> Outcome {
-    let store = app.read()?;
-    let target = Target::find(&store, &args.thread)?;
-    let at = target.address(&store, args.branch.as_deref())?;
+    if !names_a_file(&args.thread) {
+        let store = app.read()?;
+        return show(args, app, &store, &args.thread);
+    }
+    let (store, thread, is_whole) = read_file(Path::new(&args.thread))?;
+    let shown = show(args, app, &store, thread.as_str())?;
+    Ok(if is_whole { shown } else { Code::Partial })
+}
+
+fn names_a_file(name: &str) -> bool {
+    let is_path = name.contains('/') || [".jsonl", ".zst"].iter().any(|end| name.ends_with(end));
+    is_path && Path::new(name).is_file()
+}
+
+/// Reads a file into a store that is gone in the end; says whether nothing of it was lost.
+fn read_file(path: &Path) -> Result<(Store, ThreadId, bool), Failure> {
+    let store = Store::open(StoreOptions::memory())?;
+    match store.rebuild_from_rollouts(path, |_| {}) {
+        Ok(report) => {
+            rollout::tell_lines(&report.problems);
+            if let Some(problem) = report.carried.problems.into_iter().next() {
+                let place = path.display().to_string();
+                return Err(Error::Corrupt { place, detail: problem.reason }.into());
+            }
+            let thread = store.thread_of_rollout(path)?.id;
+            return Ok((store, thread, report.problems.is_empty()));
+        }
+        // Not one of ours.
+        Err(Error::Invalid { field: "rollout", .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let report = Importer::new(&store, ImportOptions::default()).run(&[path.to_owned()], &mut |_| {})?;
+    let query = ListQuery { limit: 1, shelves: Shelves::Both, ..ListQuery::default() };
+    let thread = store.list(query)?.entries.into_iter().next().map(|thread| thread.id);
+    let unknown =
+        || Error::Invalid { field: "file", reason: format!("nothing here knows how to read {}", path.display()) };
+    Ok((store, thread.ok_or_else(unknown)?, report.problems.is_empty()))
+}
+
+fn show(args: &ShowArgs, app: &mut App, store: &Store, name: &str) -> Outcome {
+    let target = Target::find(store, name)?;
+    let at = target.address(store, args.branch.as_deref())?;
     let thread = store.get(&target.thread)?;
     let (from, to) = (args.from, args.to);
     let query = ItemQuery { at, from, to, cursor: args.cursor.clone(), ..ItemQuery::default() };
-    let mut pages = Pages { store: &store, thread: &target.thread, context: args.context, query };
+    let mut pages = Pages { store, thread: &target.thread, context: args.context, query };
     let reading = Reading { args, views: Views::new() };
     if app.out.is_json() {
         reading.write_json(app, &thread, &mut pages)
@@ -84,7 +128,7 @@ pub(super) fn run(args: &ShowArgs, app: &mut App) -> Outcome {
     } else if args.markdown {
         reading.write_markdown(app, &thread, &mut pages)
     } else {
-        reading.write_words(app, &store, &thread, at, &mut pages)
+        reading.write_words(app, store, &thread, at, &mut pages)
     }
 }
 

@@ -359,6 +359,10 @@ pub(crate) fn items(tx: &mut dyn Tx, thread: &ThreadId, from: Missing<'_>) -> Re
         bytes += item.blobs.iter().map(|blob| blob.data.len()).sum::<usize>();
         (depth, parent) = (depth + 1, checked.hash);
         items.push(item);
+        // What is stored apart counts too, and is known only now.
+        if bytes >= PAGE_BYTES {
+            break;
+        }
     }
     if items.is_empty() {
         let detail = format!("the branch ends before depth {}; it was written up to {}", from.next, branch.tip);

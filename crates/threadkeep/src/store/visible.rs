@@ -145,10 +145,13 @@ impl Threads {
     /// can't be undone; when it is cut short, the next purge of any thread finishes it. A rollout in the store's folder goes too.
     ///
     /// # Errors
-    /// [`Error::Conflict`] when the thread is not in the trash, [`Error::ClaimHeld`] while a live writer holds it.
+    /// [`Error::Conflict`] when the thread is not in the trash, [`Error::ClaimHeld`] while a live writer holds it,
+    /// [`Error::Busy`] while a program mirrors.
     pub async fn purge(&self, thread: &ThreadId) -> Result<Purged> {
         let dead = self.refuse_live(thread).await?;
         let created_at = self.get(thread).await.ok().map(|thread| thread.created_at);
+        // Taken before anything is gone: nobody may write a rollout of it meanwhile.
+        let rollouts = rollout::to_forget(&self.inner)?;
         let (id, store, now) = (thread.clone(), self.inner.id, self.inner.host.now());
         let begin = move |tx: &mut dyn Tx| purge::begin(tx, store, &id, dead.as_deref(), now);
         self.inner.db.write(Sync::Synced.within(thread.as_str()), begin).await?;
@@ -166,7 +169,9 @@ impl Threads {
                 Step::Nothing => break,
             }
         }
-        rollout::forget(&self.inner, done).await?;
+        if let Some(folder) = rollouts {
+            rollout::forget(&self.inner, &folder, done).await?;
+        }
         Ok(purged)
     }
 
