@@ -165,7 +165,7 @@ fn a_line_that_was_changed_costs_itself_and_what_stands_on_it() {
                 assert_eq!(report.carried.problems, [], "{place}");
                 assert!(!report.problems.is_empty(), "{place}");
                 let verdict = rebuilt.verify(&id("t")).unwrap();
-                assert!(verdict.is_valid(), "{place}: {verdict:?}");
+                assert!(verdict.is_intact(), "{place}: {verdict:?}");
                 assert_eq!(verdict.items, items - lost, "{place}");
             }
         }
@@ -190,7 +190,7 @@ fn a_file_that_was_cut_anywhere_in_its_last_records_gives_all_before_and_is_repa
         assert_eq!(report.items, (complete as u64 - 1).min(6), "cut at {cut}: {report:?}");
         let rebuilt = memory();
         assert_eq!(rebuild(&rebuilt, &file).carried.problems, []);
-        assert!(rebuilt.verify(&id("t")).unwrap().is_valid());
+        assert!(rebuilt.verify(&id("t")).unwrap().is_intact());
 
         // A record behind the fragment is read though nothing closed the line.
         let last = &whole[ends[ends.len() - 2]..];
@@ -400,7 +400,7 @@ fn a_thread_is_read_by_its_file_and_gone_on_with() {
     let live = second.resume_rollout(&file).unwrap();
     live.append(vec![say("on")]).unwrap();
     live.shutdown().unwrap();
-    assert!(second.verify(&id("t")).unwrap().is_valid());
+    assert!(second.verify(&id("t")).unwrap().is_intact());
     assert_eq!(second.get(&id("t")).unwrap().items, first.get(&id("t")).unwrap().items + 1);
     // The file lags now, and takes nothing back.
     let report = rebuild(&second, &file);

@@ -26,6 +26,9 @@ statements! {
         WHERE i.key BETWEEN ?1 AND ?2";
 }
 
+/// No store counts as far as this.
+const MAX_COUNTED: i64 = 1 << 53;
+
 /// The columns of `DETAILS` by name, whether each is a number, and whether it must be there.
 const DETAIL_NAMES: [(&str, bool, bool); DETAIL_COLUMNS] = [
     ("shelf", true, true),
@@ -475,6 +478,10 @@ impl PlainItem {
             ..NewItem::raw(Kind::from_word(&self.kind), self.format.clone(), Vec::new())
         };
         item.check()?;
+        // Later ticks and epochs are counted on from these.
+        if ![self.epoch, self.tick].iter().all(|number| (0..MAX_COUNTED).contains(number)) {
+            return Err(self.wrong("its epoch or its tick is none that a store reaches"));
+        }
         Ok(values)
     }
 
