@@ -253,6 +253,71 @@ fn a_newer_file_is_refused_and_unknown_lines_are_counted() {
     assert_eq!(kept.problems[0].kind, "rollout-too-new", "what a newer version wrote is not replaced");
 }
 
+#[test]
+fn hostile_names_lead_nowhere() {
+    let temp = tempfile::tempdir().unwrap();
+    let (root, outside) = (temp.path().join("rollouts"), temp.path().join("t.jsonl"));
+    let store = memory();
+    a_thread(&store, "t");
+    mirror(&store, &root);
+    let file = only_file(&root);
+    let whole = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&outside, "stays").unwrap();
+    // Whatever the index says, nothing outside is removed.
+    let index = root.join("session_index.jsonl");
+    let entry: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&index).unwrap()).unwrap();
+    for place in ["../t.jsonl", outside.to_str().unwrap(), "archived/../../t.jsonl"] {
+        let mut entry = entry.clone();
+        entry["file"] = place.into();
+        std::fs::write(&index, format!("{entry}\n")).unwrap();
+        mirror(&store, &root);
+        assert_eq!(std::fs::read_to_string(&outside).unwrap(), "stays", "{place}");
+    }
+    for name in ["../x", "..", "a/b", "-rf", "", "a\\u0000b"] {
+        let (header, rest) = whole.split_once('\n').unwrap();
+        let body = header.rsplit_once(",\"sum\"").unwrap().0;
+        let body = body.replacen("\"thread\":\"t\"", &format!("\"thread\":\"{name}\""), 1);
+        let sum = threadkeep::Hash::of(body.as_bytes()).to_string();
+        std::fs::write(&file, format!("{body},\"sum\":\"{}\"}}\n{rest}", &sum[..16])).unwrap();
+        let rebuilt = memory();
+        let report = rebuild(&rebuilt, &root);
+        assert_eq!((report.problems.len(), report.problems[0].line), (1, 1), "{name}: {report:?}");
+        assert_eq!(threads(&rebuilt).len(), 1, "{name}: the thread is known from its other lines");
+    }
+}
+
+#[test]
+fn what_is_mirrored_while_it_is_written_is_whole() {
+    let temp = tempfile::tempdir().unwrap();
+    let (store, folder) = (open(&temp.path().join("store")), temp.path().join("rollouts"));
+    let live = store.workspace(Path::new("/w")).unwrap().create_now(named("t")).unwrap();
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            for number in 0..300 {
+                live.begin_turn(say(&format!("{number}"))).unwrap();
+                live.append(vec![say("a"), say("b")]).unwrap();
+                live.end_turn(TurnEnd::completed()).unwrap();
+                if number % 10 == 0 {
+                    live.rewind(store.address_at(&id("t"), number / 2).unwrap()).unwrap();
+                }
+            }
+        });
+        let mut before = 0;
+        while !writing.is_finished() {
+            mirror(&store, &folder);
+            let report = check(&only_file(&folder));
+            assert!(report.is_whole() && report.items >= before, "{report:?}");
+            before = report.items;
+        }
+        writing.join().unwrap();
+    });
+    live.shutdown().unwrap();
+    mirror(&store, &folder);
+    let rebuilt = memory();
+    assert!(rebuild(&rebuilt, &folder).is_whole());
+    assert_same(&store, &rebuilt, "what was written while it was mirrored");
+}
+
 /// The schema names what is written, line by line.
 #[test]
 fn the_schema_in_the_docs_knows_every_member() {

@@ -36,8 +36,8 @@ EXAMPLES:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ShowArgs {
-    /// The thread; with @DEPTH its path ends there. The path of a file (with a slash, or ending in .jsonl or .zst) shows what
-    /// is in it, and stores nothing
+    /// The thread; with @DEPTH its path ends there. The path of a file that ends in .jsonl or .jsonl.zst shows what is
+    /// in it, and stores nothing
     #[arg(value_name = "THREAD[@DEPTH]|FILE")]
     thread: String,
     /// Only the last N items
@@ -84,8 +84,7 @@ pub(super) fn run(args: &ShowArgs, app: &mut App) -> Outcome {
 }
 
 fn names_a_file(name: &str) -> bool {
-    let is_path = name.contains('/') || [".jsonl", ".zst"].iter().any(|end| name.ends_with(end));
-    is_path && Path::new(name).is_file()
+    [".jsonl", ".jsonl.zst"].iter().any(|end| name.ends_with(end)) && Path::new(name).is_file()
 }
 
 /// Reads a file into a store that is gone in the end; says whether nothing of it was lost.
