@@ -254,6 +254,47 @@ fn a_newer_file_is_refused_and_unknown_lines_are_counted() {
 }
 
 #[test]
+fn whatever_is_done_to_a_file_nothing_untrue_comes_out_of_it() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = memory();
+    a_thread(&store, "t");
+    mirror(&store, temp.path());
+    let file = only_file(temp.path());
+    let whole = std::fs::read(&file).unwrap();
+    let lines: Vec<&[u8]> = whole.split_inclusive(|byte| *byte == b'\n').collect();
+    let mut state = 11_usize;
+    let mut below = |bound: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % bound
+    };
+    for round in 0..300 {
+        let mut changed: Vec<u8> = match below(3) {
+            0 => whole.clone(),
+            // Lines that were left out, doubled, and put in another order.
+            _ => (0..lines.len())
+                .flat_map(|at| if below(4) > 0 { lines[at] } else { lines[below(lines.len())] }.to_vec())
+                .collect(),
+        };
+        for _ in 0..below(4) {
+            let (at, length) = (below(changed.len()), below(40));
+            let end = (at + length).min(changed.len());
+            let put: Vec<u8> = (0..below(40)).map(|_| b"\n\0\xff{}\",:a"[below(9)]).collect();
+            drop(changed.splice(at..end, put));
+        }
+        std::fs::write(&file, &changed).unwrap();
+        let rebuilt = memory();
+        let Ok(report) = rebuilt.rebuild_from_rollouts(&file, |_| {}) else { continue };
+        assert_eq!(report.carried.problems, [], "round {round}");
+        let Ok(verdict) = rebuilt.verify(&id("t")) else { continue };
+        assert!(verdict.is_intact(), "round {round}: {verdict:?}");
+        let tree = store.tree(&id("t")).unwrap();
+        for branch in rebuilt.tree(&id("t")).unwrap().branches {
+            assert!(tree.branches.iter().any(|it| it.id == branch.id && it.tip >= branch.tip), "round {round}");
+        }
+    }
+}
+
+#[test]
 fn hostile_names_lead_nowhere() {
     let temp = tempfile::tempdir().unwrap();
     let (root, outside) = (temp.path().join("rollouts"), temp.path().join("t.jsonl"));
