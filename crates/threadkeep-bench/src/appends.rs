@@ -1,7 +1,6 @@
 //! P1, P2, P3: what an append costs.
 
 use std::path::Path;
-use std::sync::Barrier;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use threadkeep::blocking::{LiveThread, Store};
 use threadkeep::{AppendOptions, Durability, NewItem, NewThread, StoreOptions};
 
 use crate::bare::{self, Hand, RowData};
-use crate::measure::{OneCpu, Samples, count, inputs, quantile, ratio, take_turns};
+use crate::measure::{OneCpu, Samples, at_once, count, inputs, quantile, ratio, take_turns};
 use crate::plan::Plan;
 use crate::report::{Report, Target, time, wall};
 use crate::text::Writer;
@@ -124,31 +123,8 @@ pub fn many_writers(plan: &Plan, root: &Path, report: &mut Report) -> Result<()>
 
 /// All writers append at once; gives the time until the last has ended, and that of each call.
 fn crowd(lives: &[LiveThread], each: usize, text: &mut Writer) -> Result<(f64, Vec<f64>)> {
-    let start = Barrier::new(lives.len() + 1);
-    std::thread::scope(|scope| {
-        let mut threads = Vec::new();
-        for live in lives {
-            let items = text.items(each);
-            let start = &start;
-            threads.push(scope.spawn(move || -> Result<Vec<f64>> {
-                start.wait();
-                let mut calls = Vec::with_capacity(items.len());
-                for item in items {
-                    let begun = Instant::now();
-                    append(live, Some(item), Durability::Synced)?;
-                    calls.push(begun.elapsed().as_secs_f64());
-                }
-                Ok(calls)
-            }));
-        }
-        start.wait();
-        let begun = Instant::now();
-        let mut calls = Vec::new();
-        for thread in threads {
-            calls.append(&mut thread.join().map_err(|_| "a writer ended badly")??);
-        }
-        Ok((begun.elapsed().as_secs_f64(), calls))
-    })
+    let items = lives.iter().map(|_| text.items(each)).collect();
+    at_once(lives.iter().collect(), items, |live: &mut &LiveThread, item| append(live, Some(item), Durability::Synced))
 }
 
 /// P3: one writer, each append written; and the hand-off between threads that is part of it.

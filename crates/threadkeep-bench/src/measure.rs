@@ -1,5 +1,6 @@
 //! Clocks, rounds and quantiles.
 
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -113,6 +114,41 @@ pub fn take_turns<A, B>(
         }
     }
     Ok((first, second))
+}
+
+/// Every actor makes its own calls, all at once; gives the time until the last has ended, and that of each call, in seconds.
+///
+/// # Errors
+/// The first error of a call.
+pub fn at_once<A: Send, I: Send>(
+    actors: Vec<A>,
+    inputs: Vec<Vec<I>>,
+    call: impl Fn(&mut A, I) -> Result<()> + Sync,
+) -> Result<(f64, Vec<f64>)> {
+    let start = Barrier::new(actors.len() + 1);
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (mut actor, inputs) in actors.into_iter().zip(inputs) {
+            let (start, call) = (&start, &call);
+            threads.push(scope.spawn(move || -> Result<Vec<f64>> {
+                start.wait();
+                let mut calls = Vec::with_capacity(inputs.len());
+                for input in inputs {
+                    let begun = Instant::now();
+                    call(&mut actor, input)?;
+                    calls.push(begun.elapsed().as_secs_f64());
+                }
+                Ok(calls)
+            }));
+        }
+        start.wait();
+        let begun = Instant::now();
+        let mut calls = Vec::new();
+        for thread in threads {
+            calls.append(&mut thread.join().map_err(|_| "an actor ended badly")??);
+        }
+        Ok((begun.elapsed().as_secs_f64(), calls))
+    })
 }
 
 /// Keeps this thread, and those that it starts, on one CPU while it lives: waking another thread is then a switch and no

@@ -1,7 +1,6 @@
 //! G1, G2, G3: the same store on a PostgreSQL server, against bare statements on the same tables by as many clients.
 
 use std::path::Path;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
@@ -12,7 +11,7 @@ use threadkeep::{Durability, ItemQuery, ListQuery, NewThread, StoreOptions, Thre
 
 use crate::appends::append;
 use crate::bare::RowData;
-use crate::measure::{Samples, count, quantile, ratio, take_turns};
+use crate::measure::{Samples, at_once, count, quantile, ratio, take_turns};
 use crate::plan::Plan;
 use crate::report::{Report, Target, time, wall};
 use crate::text::Writer;
@@ -131,38 +130,6 @@ impl Bare {
 fn statement(name: &str) -> Result<String> {
     let found = threadkeep::statement_texts().into_iter().find(|(known, ..)| known == name);
     found.map(|(_, _, text)| text).ok_or_else(|| Error::from(format!("the library has no statement {name}")))
-}
-
-/// Every actor does its own calls, all at once; gives the time until the last has ended, and that of each call.
-fn at_once<A: Send, I: Send>(
-    actors: Vec<A>,
-    inputs: Vec<Vec<I>>,
-    call: impl Fn(&mut A, I) -> Result<()> + Sync,
-) -> Result<(f64, Vec<f64>)> {
-    let start = Barrier::new(actors.len() + 1);
-    std::thread::scope(|scope| {
-        let mut threads = Vec::new();
-        for (mut actor, inputs) in actors.into_iter().zip(inputs) {
-            let (start, call) = (&start, &call);
-            threads.push(scope.spawn(move || -> Result<Vec<f64>> {
-                start.wait();
-                let mut calls = Vec::with_capacity(inputs.len());
-                for input in inputs {
-                    let begun = Instant::now();
-                    call(&mut actor, input)?;
-                    calls.push(begun.elapsed().as_secs_f64());
-                }
-                Ok(calls)
-            }));
-        }
-        start.wait();
-        let begun = Instant::now();
-        let mut calls = Vec::new();
-        for thread in threads {
-            calls.append(&mut thread.join().map_err(|_| "an actor ended badly")??);
-        }
-        Ok((begun.elapsed().as_secs_f64(), calls))
-    })
 }
 
 /// G2: a whole path and its last page, against a bare scan of the same rows that decompresses them.
