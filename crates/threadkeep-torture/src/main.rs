@@ -65,6 +65,8 @@ enum Inner {
     #[command(hide = true)]
     Dump(suites::Dump),
     #[command(hide = true)]
+    Lay(suites::Lay),
+    #[command(hide = true)]
     Play(suites::Play),
     #[command(hide = true)]
     Renumber(suites::Renumber),
@@ -80,6 +82,8 @@ enum Inner {
     Scenario(scenario::Scenario),
     #[command(hide = true)]
     Script(script::Script),
+    #[command(hide = true)]
+    Survey(suites::Survey),
 }
 
 fn main() -> ExitCode {
@@ -93,6 +97,7 @@ fn main() -> ExitCode {
         Some(Inner::CheckMany(check)) => checker::play_many(&check),
         Some(Inner::Drill(drill)) => suites::play_drill(&drill),
         Some(Inner::Dump(dump)) => suites::play_dump(&dump),
+        Some(Inner::Lay(lay)) => suites::play_layer(&lay),
         Some(Inner::Play(play)) => suites::play(&play),
         Some(Inner::Renumber(renumber)) => suites::play_renumber(&renumber),
         Some(Inner::Write(write)) => work::play_writer(&write),
@@ -101,6 +106,7 @@ fn main() -> ExitCode {
         Some(Inner::Checkpoint(checkpoint)) => work::play_checkpointer(&checkpoint),
         Some(Inner::Scenario(scenario)) => scenario::play(&scenario),
         Some(Inner::Script(script)) => script::play(&script),
+        Some(Inner::Survey(survey)) => suites::play_survey(&survey),
         None => {
             let plan = Plan::new(cli.size, cli.seed, cli.only);
             return match plan.and_then(|plan| suites::run(&plan, &cli.suites, cli.json)) {

@@ -7,6 +7,7 @@ mod clients;
 mod clock;
 mod crowd;
 mod cuts;
+mod damage;
 mod failing;
 mod failover;
 mod faults;
@@ -34,6 +35,7 @@ use crate::report::{Outcome, Stop};
 pub(crate) use bugs::{Drill, play_drill};
 pub(crate) use claims::{Renumber, play_renumber};
 pub(crate) use clock::{Jumping, YEAR};
+pub(crate) use damage::{Lay, Survey, play_layer, play_survey};
 pub(crate) use history::{Dump, Play, play, play_dump};
 
 /// What is run: its id, its name, and how.
@@ -48,6 +50,7 @@ const SUITES: &[Run] = &[
     ("T04", "states", states::run),
     ("T05", "syncs", syncs::run),
     ("T06", "failing", failing::run),
+    ("T07", "damage", damage::run),
     ("T08", "tampering", tampering::run),
     ("T09", "history", history::run),
     ("T10", "claims", claims::run),
