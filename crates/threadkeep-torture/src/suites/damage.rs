@@ -68,8 +68,9 @@ struct Seen {
     refused: BTreeMap<String, String>,
     /// What errors there were.
     kinds: BTreeSet<String>,
-    /// How many reads failed.
+    /// How many reads failed, and of which threads.
     unread: u64,
+    unread_in: BTreeSet<String>,
     /// What the doctor found.
     findings: BTreeSet<String>,
     took: Duration,
@@ -228,34 +229,38 @@ impl Judge {
             tally.add(Rule::Misbehaved, format!("an error of the kind {kind}: {:?}", seen.refused));
         }
         let (mut differ, mut missing) = (0, 0);
+        let (mut untold, mut unread) = (Vec::new(), Vec::new());
         for (place, whole) in &subject.seen.items {
-            let is_as_written = match seen.items.get(place) {
-                Some(found) if found == whole => true,
-                Some(_) => {
-                    differ += 1;
-                    false
-                }
-                None => {
-                    missing += 1;
-                    false
-                }
-            };
-            if !is_as_written && !seen.notices(&place.0) {
-                let what = if seen.items.contains_key(place) { "reads otherwise" } else { "is missing" };
-                tally.add(Rule::Unnoticed, format!("{} {} {what}", place.0, place.1));
-            }
             let is_owed = subject.owes(target, hurt, whole.0);
             figures.owed += u64::from(is_owed);
-            if is_owed && !is_as_written {
-                let words = format!("{} {} is on whole pages: {:?}", place.0, place.1, seen.refused);
-                tally.add(Rule::AckedLost, words);
+            match seen.items.get(place) {
+                Some(found) if found == whole => continue,
+                Some(_) => differ += 1,
+                None => missing += 1,
+            }
+            let is_refused = !seen.items.contains_key(place) && seen.unread_in.contains(&place.0);
+            if !is_refused && !seen.notices(&place.0) {
+                untold.push(format!("{} {}", place.0, place.1));
+            }
+            if is_owed {
+                unread.push(format!("{} {}", place.0, place.1));
             }
         }
         for place in seen.items.keys().filter(|place| !subject.seen.items.contains_key(place)) {
             differ += 1;
             if !seen.notices(&place.0) {
-                tally.add(Rule::Unnoticed, format!("{} {} was never there", place.0, place.1));
+                untold.push(format!("{} {}, which was never there", place.0, place.1));
             }
+        }
+        // One violation for each damage: there are as many details as there is room for.
+        if let Some(first) = untold.first() {
+            tally.add(Rule::Unnoticed, format!("{} items, {first} among them: {:?}", untold.len(), seen.told()));
+        }
+        if let Some(first) = unread.first() {
+            tally.add(
+                Rule::AckedLost,
+                format!("{} items on whole pages, {first} among them: {:?}", unread.len(), seen.told()),
+            );
         }
         figures.read_otherwise += differ;
         figures.missing += missing;
@@ -321,11 +326,15 @@ impl Seen {
                     let read =
                         depth.parse().ok().zip(id.parse().ok().zip(content.parse().ok()).zip(whole.parse().ok()));
                     if let Some((depth, ((id, content), whole))) = read {
-                        seen.items.insert(((*thread).to_owned(), depth), (id, content, whole));
+                        // A second one at a place is wrong, whatever it is.
+                        let twice = (id, content, Hash([0; 32]));
+                        let place = ((*thread).to_owned(), depth);
+                        seen.items.entry(place).and_modify(|read| *read = twice).or_insert((id, content, whole));
                     }
                 }
-                ["x", _, _, kind, ..] => {
+                ["x", thread, _, kind, ..] => {
                     seen.unread += 1;
+                    seen.unread_in.insert((*thread).to_owned());
                     seen.kinds.insert((*kind).to_owned());
                 }
                 ["X", what, kind, words @ ..] => {
@@ -342,6 +351,11 @@ impl Seen {
             }
         }
         seen
+    }
+
+    /// What was told of damage, for the details of a violation.
+    fn told(&self) -> impl std::fmt::Debug {
+        (&self.broken, &self.refused, &self.findings, self.unread)
     }
 
     /// Whether what is wrong in a thread was told. The fork shares items that are verified where they were written.
@@ -392,9 +406,9 @@ impl Figures {
         outcome.figure("without a trace, and all read as written", self.traceless);
         outcome.figure("refused as a whole", list(&self.refused));
         outcome.figure("reads that failed", self.unread);
-        outcome.figure("items that read otherwise, all told by verifying", self.read_otherwise);
+        outcome.figure("items that read otherwise", self.read_otherwise);
         outcome.figure("items that could not be read", self.missing);
-        outcome.figure("items on whole pages, all read", self.owed);
+        outcome.figure("items on whole pages", self.owed);
         outcome.figure("pages of the store", judge.closed.map.total);
         outcome.figure("of these on the way to every item", judge.closed.map.way.len());
         outcome.figure("longest look in ms", u64::try_from(self.longest.as_millis()).unwrap_or(u64::MAX));

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use crate::content;
 use crate::cursor::Cursor;
-use crate::db::{Row, Statement, Tx, query_all, query_one, statements};
+use crate::db::{Row, Tx, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::id::{Address, ItemId, ItemKey, ThreadId, WriterId};
 use crate::item::{Hash, Item, Kind, Role};
@@ -31,7 +31,8 @@ statements! {
     RANGE_DOWN = concat!("SELECT ", item_columns!(), " FROM items WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT ?3");
     ONE = concat!("SELECT ", item_columns!(), " FROM items WHERE key = ?1");
     LATEST_COMPACTION = "SELECT max(key) FROM items WHERE kind = 'compaction' AND key BETWEEN ?1 AND ?2";
-    WRITERS = "SELECT key, id FROM writers";
+    // In an order that no index has: a damaged one keeps nothing from being read.
+    WRITERS = "SELECT key, id FROM writers ORDER BY key";
 }
 
 /// Which items of a thread to read, and in which order.
@@ -207,7 +208,7 @@ impl Reader {
         while from <= to {
             let asked = self.limit.saturating_sub(self.items.len()).min(rows);
             let before = self.items.len();
-            self.scan_rows(tx, segment, (from, to, asked), if newest_first { RANGE_DOWN } else { RANGE_UP })?;
+            self.scan_rows(tx, segment, (from, to, asked), newest_first)?;
             let Some(last) = self.items.get(before..).and_then(<[Item]>::last).map(|item| segment.key(item.depth))
             else {
                 break;
@@ -231,26 +232,35 @@ impl Reader {
         tx: &mut dyn Tx,
         segment: &Segment,
         (from, to, asked): (ItemKey, ItemKey, usize),
-        statement: Statement,
+        newest_first: bool,
     ) -> Result<()> {
         let asked = i64::try_from(asked).unwrap_or(i64::MAX);
-        let mut spliced = Vec::new();
-        tx.query(statement, &[from.0.into(), to.0.into(), asked.into()], &mut |row| {
-            let (item, whole) = match self.read_item(row, segment) {
-                Ok(read) => read,
-                Err(Error::Corrupt { .. }) if !self.items.is_empty() => {
-                    self.before_damage = true;
-                    return Ok(ControlFlow::Break(()));
-                }
-                Err(error) => return Err(error),
-            };
+        let statement = if newest_first { RANGE_DOWN } else { RANGE_UP };
+        let (mut spliced, mut last) = (Vec::new(), None);
+        let scanned = tx.query(statement, &[from.0.into(), to.0.into(), asked.into()], &mut |row| {
+            let key = row.int(0)?;
+            let is_next = last.is_none_or(|last| if newest_first { key < last } else { key > last });
+            if !(from.0..=to.0).contains(&key) || !is_next {
+                // The engine takes a page of other rows, or of the same ones, for the page that it looked for.
+                return Err(Error::corrupt(
+                    format!("items of {}", segment.thread),
+                    "a row stands where it does not belong",
+                ));
+            }
+            last = Some(key);
+            let (item, whole) = self.read_item(row, segment)?;
             if !whole {
                 spliced.push(self.items.len());
             }
             self.bytes += usize::try_from(row.int(14)?).unwrap_or(0);
             self.items.push(item);
             Ok(if self.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })?;
+        });
+        match scanned {
+            // A row that says no item, or a page on which the engine finds no row.
+            Err(Error::Corrupt { .. }) if !self.items.is_empty() => self.before_damage = true,
+            scanned => scanned?,
+        }
         self.load_payloads(tx, segment, &spliced)
     }
 

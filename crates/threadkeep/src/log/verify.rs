@@ -120,6 +120,13 @@ pub struct Break {
     pub reason: String,
 }
 
+impl Break {
+    /// What can't be read, somewhere in the thread.
+    pub(crate) fn unread(place: &str, detail: &str) -> Self {
+        Self { branch: None, depth: None, reason: format!("{place}: {detail}") }
+    }
+}
+
 /// Something that can't be proved, because nothing vouches for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Gap {
@@ -254,7 +261,7 @@ pub(crate) fn start(
     let mut branches = match query_all(tx, OWN_BRANCHES, &[thread.as_str().into()], read_branch) {
         Ok(branches) => branches,
         Err(Error::Corrupt { place, detail }) => {
-            verdict.add(Break { branch: None, depth: None, reason: format!("{place}: {detail}") });
+            verdict.add(Break::unread(&place, &detail));
             Vec::new()
         }
         Err(other) => return Err(other),
@@ -272,11 +279,16 @@ pub(crate) fn start(
         let reason = format!("{} branches are stored, {} were written", branches.len(), witness.branches);
         verdict.add(Break { branch: None, depth: None, reason });
     }
-    if let Some((head, hash)) = witness.head
-        && path::link_at(tx, head)?.map(|(found, _)| found) != Some(hash)
-    {
-        let reason = "the item at the head is missing or has another hash".to_owned();
-        verdict.add(Break { branch: None, depth: Some(head.depth()), reason });
+    if let Some((head, hash)) = witness.head {
+        let found = match path::link_at(tx, head) {
+            // What else the thread wrote is still looked at.
+            Err(Error::Corrupt { .. }) => None,
+            found => found?.map(|(found, _)| found),
+        };
+        if found != Some(hash) {
+            let reason = "the item at the head is missing or has another hash".to_owned();
+            verdict.add(Break { branch: None, depth: Some(head.depth()), reason });
+        }
     }
     Ok(Progress {
         thread: thread.clone(),
@@ -329,6 +341,17 @@ pub(crate) fn gone(tx: &mut dyn Tx, thread: &ThreadId, witnesses: &Witnesses) ->
 /// # Errors
 /// `NotFound` when the thread was purged since the last step.
 pub(crate) fn step(tx: &mut dyn Tx, progress: &mut Progress) -> Result<Option<Verdict>> {
+    match check_next(tx, progress) {
+        // What can't be read is this thread's damage, and no reason to leave out the others.
+        Err(Error::Corrupt { place, detail }) => {
+            progress.verdict.add(Break::unread(&place, &detail));
+            Ok(Some(progress.verdict.clone()))
+        }
+        other => other,
+    }
+}
+
+fn check_next(tx: &mut dyn Tx, progress: &mut Progress) -> Result<Option<Verdict>> {
     if is_stub(tx, &progress.thread)? != progress.is_stub {
         return Err(Error::not_found("thread", &progress.thread));
     }

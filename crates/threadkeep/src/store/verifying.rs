@@ -129,8 +129,16 @@ impl Threads {
 
     async fn verify_against(&self, thread: &ThreadId, witnesses: &Arc<Witnesses>, since_last: bool) -> Result<Verdict> {
         let known = Arc::clone(witnesses);
-        let progress = self.read(thread, move |tx, id| verify::start(tx, id, &known, since_last)).await?;
-        self.verify_on(progress, since_last).await
+        match self.read(thread, move |tx, id| verify::start(tx, id, &known, since_last)).await {
+            Ok(progress) => self.verify_on(progress, since_last).await,
+            // A row of the thread's own that can't be read is its damage, and no reason to leave out the others.
+            Err(Error::Corrupt { place, detail }) => {
+                let mut verdict = Verdict::of(thread);
+                verdict.add(Break::unread(&place, &detail));
+                Ok(verdict)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     async fn verify_on(&self, mut progress: verify::Progress, since_last: bool) -> Result<Verdict> {
