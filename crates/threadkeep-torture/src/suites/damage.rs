@@ -210,12 +210,11 @@ impl Judge {
         let begun = Instant::now();
         self.child.tell(&self.work.display().to_string())?;
         let lines = self.child.hear_until(survey::END);
-        let panicked = |lines: &[String]| lines.iter().find(|line| line.starts_with("P ")).cloned();
         match lines {
             Ok(lines) => Ok(Some(Seen::parse(&lines, begun.elapsed()))),
             Err(words) => {
                 let rule = if words == SILENT { Rule::Hang } else { Rule::Misbehaved };
-                tally.add(rule, panicked(&[words.clone()]).unwrap_or(words));
+                tally.add(rule, words);
                 self.child = survey(&self.command)?;
                 Ok(None)
             }

@@ -91,7 +91,7 @@ impl Pen<'_> {
         let tree = work::thread_id("tree")?;
         let after = Some(self.store.address_at(&tree, 30).map_err(told)?);
         let live = self.store.resume(&tree, false).map_err(told)?;
-        self.append(&live, "another way".into(), AppendOptions { after, ..AppendOptions::default() })?;
+        self.append(&live, b"another way", AppendOptions { after, ..AppendOptions::default() })?;
         live.shutdown().map_err(told)?;
         self.write("tree", 4)?;
         let plain = work::thread_id("plain")?;
@@ -115,18 +115,18 @@ impl Pen<'_> {
                 (_, 0) => self.noise(length),
                 _ => format!("{thread} reads line {length} of a file\n").repeat(60).into_bytes(),
             };
-            self.append(&live, result, AppendOptions::default())?;
+            self.append(&live, &result, AppendOptions::default())?;
             let answer = format!("{thread} answers {} and has done so", self.random.below(u64::MAX));
-            self.append(&live, answer.into_bytes(), AppendOptions::default())?;
+            self.append(&live, answer.as_bytes(), AppendOptions::default())?;
         }
         live.shutdown().map_err(told)
     }
 
-    fn append(&self, live: &LiveThread, content: Vec<u8>, options: AppendOptions) -> Result<()> {
-        let item = NewItem { role: Some(Role::Assistant), ..NewItem::raw(Kind::Message, "text", content.clone()) };
+    fn append(&self, live: &LiveThread, content: &[u8], options: AppendOptions) -> Result<()> {
+        let item = NewItem { role: Some(Role::Assistant), ..NewItem::raw(Kind::Message, "text", content.to_owned()) };
         let options = AppendOptions { durability: Durability::Synced, ..options };
         let appended = live.append_with(vec![item], options).map_err(told)?;
-        self.tell(appended.items.first().map(|item| item.id), &content);
+        self.tell(appended.items.first().map(|item| item.id), content);
         Ok(())
     }
 
