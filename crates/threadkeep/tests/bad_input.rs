@@ -4,60 +4,25 @@
 #[path = "disks/small_disk.rs"]
 mod small_disk;
 
+#[path = "bad_input/folders.rs"]
+mod folders;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Barrier;
 
-use rusqlite::Connection;
 use small_disk::SmallDisk;
 use threadkeep::blocking::{LiveThread, Store, Workspace};
 use threadkeep::{
-    Address, AppendOptions, Durability, Error, Item, ItemId, ItemQuery, Kind, ListQuery, MAX_CONTENT_BYTES, NewItem,
+    Address, AppendOptions, Durability, Error, ItemId, ItemQuery, Kind, ListQuery, MAX_CONTENT_BYTES, NewItem,
     NewThread, Role, Status, StoreOptions, ThreadId, ThreadPatch, TurnQuery, Uuid,
 };
 
-const DATABASE: &str = "threadkeep.db";
-
-fn open(folder: &Path) -> threadkeep::Result<Store> {
-    Store::open(StoreOptions::folder(folder))
-}
+use folders::{DATABASE, all_items, id, named, noise, open, raw, sql};
 
 fn open_read_only(folder: &Path) -> threadkeep::Result<Store> {
     Store::open(StoreOptions::folder(folder).read_only())
-}
-
-/// The database beside the library's back.
-fn sql(folder: &Path) -> Connection {
-    Connection::open(folder.join(DATABASE)).unwrap()
-}
-
-fn id(text: &str) -> ThreadId {
-    ThreadId::new(text).unwrap()
-}
-
-fn named(text: &str) -> NewThread {
-    NewThread { id: Some(id(text)), ..NewThread::default() }
-}
-
-fn raw(content: impl Into<Vec<u8>>) -> NewItem {
-    NewItem::raw(Kind::Message, "text", content.into())
-}
-
-/// Bytes that no compressor makes smaller.
-fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed | 1;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.flatten().take(length).collect()
-}
-
-fn all_items(store: &Store, thread: &ThreadId) -> Vec<Item> {
-    store.items(thread, ItemQuery { limit: 2_000, ..ItemQuery::default() }).unwrap().entries
 }
 
 fn contents(store: &Store, thread: &ThreadId) -> Vec<Vec<u8>> {

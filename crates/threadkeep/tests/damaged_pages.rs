@@ -1,50 +1,14 @@
 //! Pages of the file that are damaged or stand in another one's place: what lies on the others is read, and nothing else is.
 #![cfg(test)]
 
+#[path = "bad_input/folders.rs"]
+mod folders;
+
 use std::path::Path;
 
-use rusqlite::Connection;
-use threadkeep::blocking::Store;
-use threadkeep::{Error, Item, ItemId, ItemQuery, Kind, NewItem, NewThread, StoreOptions, ThreadId};
+use threadkeep::{Error, ItemId, ItemQuery, ThreadId};
 
-const DATABASE: &str = "threadkeep.db";
-
-fn open(folder: &Path) -> threadkeep::Result<Store> {
-    Store::open(StoreOptions::folder(folder))
-}
-
-/// The database beside the library's back.
-fn sql(folder: &Path) -> Connection {
-    Connection::open(folder.join(DATABASE)).unwrap()
-}
-
-fn id(text: &str) -> ThreadId {
-    ThreadId::new(text).unwrap()
-}
-
-fn named(text: &str) -> NewThread {
-    NewThread { id: Some(id(text)), ..NewThread::default() }
-}
-
-fn raw(content: impl Into<Vec<u8>>) -> NewItem {
-    NewItem::raw(Kind::Message, "text", content.into())
-}
-
-/// Bytes that no compressor makes smaller.
-fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed | 1;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.flatten().take(length).collect()
-}
-
-fn all_items(store: &Store, thread: &ThreadId) -> Vec<Item> {
-    store.items(thread, ItemQuery { limit: 2_000, ..ItemQuery::default() }).unwrap().entries
-}
+use folders::{DATABASE, all_items, id, named, noise, open, raw, sql};
 
 /// A store of two threads whose items fill many pages of the file; gives the ids of the first one's, and the leaves in order.
 fn make_leaves(folder: &Path) -> (Vec<ItemId>, Vec<usize>) {
