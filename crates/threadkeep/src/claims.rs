@@ -103,9 +103,9 @@ pub(crate) fn take(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64, holder: &Hold
 }
 
 /// Whether this holder has the claim at this epoch: an earlier run took it, and its commit was not answered.
-pub(crate) fn has_taken(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64, holder: &Holder) -> Result<bool> {
+pub(crate) fn has_taken(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64, holder: &str) -> Result<bool> {
     let claim = read(tx, thread)?;
-    Ok(claim.epoch == epoch && claim.holder.is_some_and(|found| found.id == holder.id))
+    Ok(claim.epoch == epoch && claim.holder.is_some_and(|found| found.id == holder))
 }
 
 /// Gives the claim up; one that was taken over since stays with its new holder.

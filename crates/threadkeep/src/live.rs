@@ -1,5 +1,7 @@
 //! Live threads: a claim, appends under it, and the promise of what each acknowledgement is worth.
 
+mod taken;
+
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
@@ -10,12 +12,12 @@ use async_lock::Mutex;
 use crate::claim::ReleaseRequest;
 use crate::claims;
 use crate::concurrency;
-use crate::concurrency::atomic::{AtomicI64, Ordering};
 use crate::db::room::Place;
 use crate::db::{Pending, Sync, Terms, Tx};
 use crate::error::{Error, Result};
 use crate::id::{Address, ItemId, ThreadId, WriterId};
 use crate::item::{Appended, Durability, Expect, Item, Kind, NewItem, Role};
+use crate::live::taken::Taken;
 use crate::log::append::{After, Append, Prepared, Run, TurnRule, append, append_from, find_repeated};
 use crate::log::read::ItemQuery;
 use crate::log::standing::Standing;
@@ -150,11 +152,13 @@ impl LiveThread {
             let (host, taken) = (Arc::clone(&inner.host), claiming.taken.clone());
             // All in one transaction: however many take it over at once, each of them does, one after the other.
             let take = move |tx: &mut dyn Tx| {
+                let earlier = taken.begin_run();
                 threads::lock(tx, &thread)?;
                 let claim = claims::read(tx, &thread)?;
-                if let Some(epoch) = taken.before()
-                    && claims::has_taken(tx, &thread, epoch, &holder)?
+                if let Some(epoch) = earlier
+                    && claims::has_taken(tx, &thread, epoch, &holder.id)?
                 {
+                    taken.set(Some(epoch));
                     return Ok(Some(epoch));
                 }
                 let from = claim.holder.map_or_else(|| "nobody".to_owned(), |from| from.to_string());
@@ -559,9 +563,9 @@ impl LiveThread {
         let create = {
             let taken = taken.clone();
             move |tx: &mut dyn Tx| {
-                let earlier = if taken.before().is_some() { threads::created(tx, &row)? } else { None };
+                let earlier = if taken.begin_run().is_some() { threads::created(tx, &row)? } else { None };
                 let epoch = match earlier {
-                    Some(epoch) if claims::has_taken(tx, &row.id, epoch, &holder)? => Some(epoch),
+                    Some(epoch) if claims::has_taken(tx, &row.id, epoch, &holder.id)? => Some(epoch),
                     _ => {
                         let epoch = threads::create(tx, &row)?;
                         claims::take(tx, &row.id, epoch, &holder)?
@@ -858,8 +862,8 @@ async fn take_claim(inner: &Arc<Inner>, id: &ThreadId) -> Result<(Claiming, i64)
         let mut claiming = Claiming::new(inner, id);
         let (thread, holder, taken) = (id.clone(), holder.clone(), claiming.taken.clone());
         let take = move |tx: &mut dyn Tx| {
-            let epoch = match taken.before() {
-                Some(epoch) if claims::has_taken(tx, &thread, epoch, &holder)? => Some(epoch),
+            let epoch = match taken.begin_run() {
+                Some(epoch) if claims::has_taken(tx, &thread, epoch, &holder.id)? => Some(epoch),
                 _ => claims::take(tx, &thread, claim.epoch, &holder)?,
             };
             taken.set(epoch);
@@ -870,36 +874,6 @@ async fn take_claim(inner: &Arc<Inner>, id: &ThreadId) -> Result<(Claiming, i64)
         }
     }
     Err(Error::Busy { detail: format!("others took and gave up the claim on {id} {CLAIM_ATTEMPTS} times") })
-}
-
-/// The epoch at which a request took a claim; nothing before it ran, and when what it did was taken back.
-#[derive(Debug, Clone, Default)]
-struct Taken(Arc<AtomicI64>);
-
-impl Taken {
-    /// No claim has this epoch.
-    const NOTHING: i64 = 0;
-
-    fn set(&self, epoch: Option<i64>) {
-        self.0.store(epoch.unwrap_or(Self::NOTHING), Ordering::SeqCst);
-    }
-
-    /// What an earlier run of the request took that was not taken back: its commit was not answered. A run that was taken back
-    /// says nothing: what it took may be another handle's of this store by now.
-    fn before(&self) -> Option<i64> {
-        Some(self.0.load(Ordering::SeqCst)).filter(|epoch| *epoch != Self::NOTHING)
-    }
-
-    fn undo(&self) -> impl Fn() + Send + 'static {
-        let taken = self.clone();
-        move || taken.set(None)
-    }
-
-    /// Gives up the claim behind its taking, in the writer's queue: only there it is known whether it was taken.
-    fn give_up(&self, inner: &Inner, id: &ThreadId) -> Pending<()> {
-        let (terms, id, taken) = (Sync::Written.within(id.as_str()).repeatable(), id.clone(), self.clone());
-        inner.db.write_now(terms, move |tx| taken.before().map_or(Ok(()), |epoch| claims::release(tx, &id, epoch)))
-    }
 }
 
 /// A claim that is being taken. Dropped before a handle has it, it is given up again: the caller may stop waiting at any time.

@@ -406,12 +406,10 @@ impl Worker {
             if let Ended::Failed(..) | Ended::Wrong = ended {
                 job.request.undone();
             }
-            if let Ended::Wrong = ended {
-                continue;
-            }
             attempt += 1;
             let is_over = attempt >= ATTEMPTS || self.is_late();
             match ended {
+                // At once, and waiting for every answer now.
                 Ended::Wrong => {}
                 Ended::Done => return job.request.finish(Ok(())),
                 Ended::Failed(error, Fate::Final) => return job.request.finish(Err(error)),
