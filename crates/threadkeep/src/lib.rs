@@ -54,6 +54,7 @@ mod planted;
 mod rollout;
 mod seal;
 mod seals;
+mod secrets;
 mod sources;
 mod stats;
 mod store;
@@ -100,6 +101,7 @@ pub use planted::planted_defects;
 pub use rollout::scan::{LineProblem, RolloutReport};
 pub use rollout::{MirrorReport, RebuildReport};
 pub use seal::{Anchors, PurgeRecord, Seal, SealedHead, SealedItem, digest_of_heads};
+pub use secrets::{Found, Masked, Rules};
 pub use sources::{
     FilePart, ImportBatch, ImportPart, ImportSegment, KnownRecord, MAX_NOTE_BYTES, SourceFile, SourceStamp,
 };

@@ -41,6 +41,7 @@ const LAYERS: [&[&str]; 5] = [
         "cursor",
         "keys",
         "seal",
+        "secrets",
     ],
     &["db"],
     &["log", "claims", "seals", "sources", "stats", "thread_list", "threads", "turns", "workspaces", "writers"],
