@@ -23,9 +23,10 @@ use crate::log::verify::{Verdict, VerifyReport};
 use crate::rollout::scan::{LineProblem, RolloutReport};
 use crate::rollout::{MirrorReport, RebuildReport};
 use crate::seal::Anchors;
+use crate::secrets::Rules;
 use crate::sources::{FilePart, ImportBatch, KnownRecord, SourceFile, SourceStamp};
 use crate::stats::Stats;
-use crate::store::{SealReport, StoreOptions, VerifyOptions};
+use crate::store::{RedactOptions, RedactReport, SealReport, StoreOptions, VerifyOptions};
 use crate::thread::{ListQuery, NewThread, Page, Status, Thread, ThreadPatch};
 use crate::turn::{Turn, TurnEnd, TurnEnded};
 use crate::turns::TurnQuery;
@@ -339,6 +340,21 @@ impl Threads {
     pub fn verify_all_with(&self, options: &VerifyOptions, each: impl FnMut(&Verdict) + Send) -> Result<VerifyReport> {
         block_on(self.0.verify_all_with(options, each))
     }
+
+    /// Waits for [`crate::Threads::redact_matching`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn redact_matching(
+        &self,
+        threads: Option<Vec<ThreadId>>,
+        rules: Rules,
+        options: RedactOptions,
+        apply: bool,
+        progress: impl FnMut(u64, u64) + Send + 'static,
+    ) -> Result<RedactReport> {
+        block_on(self.0.redact_matching(threads, rules, options, apply, progress))
+    }
 }
 
 mirror! { Threads, "Threads":
@@ -352,6 +368,8 @@ mirror! { Threads, "Threads":
     fn delete(&self, thread: &ThreadId) -> Result<Thread>;
     fn restore(&self, thread: &ThreadId) -> Result<Thread>;
     fn purge(&self, thread: &ThreadId) -> Result<Purged>;
+    fn redact(&self, thread: &ThreadId, items: Vec<Address>, options: RedactOptions) -> Result<RedactReport>;
+    fn erase(&self) -> Result<Vec<String>>;
     fn end(&self, thread: &ThreadId, status: Status, reason: &str) -> Result<Thread>;
     fn fork(&self, parent: &ThreadId, at: Option<Address>, thread: NewThread) -> Result<Thread>;
     fn items(&self, thread: &ThreadId, query: ItemQuery) -> Result<Page<Item>>;

@@ -21,6 +21,8 @@ const LEVEL_SMALL: i32 = 1;
 
 const ZSTD: i64 = 1;
 const SPLICED: i64 = 2;
+/// Beside the others: what stands here is not what was written; that was redacted.
+const REDACTED: i64 = 4;
 
 /// Content as the `items` table keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +61,16 @@ pub(crate) fn encode(content: &[u8]) -> Stored {
     Stored { encoding: encoding | flags, bytes, blobs }
 }
 
+/// Whether content of this encoding stands in the place of what was written.
+pub(crate) fn is_redacted(encoding: i64) -> bool {
+    encoding & REDACTED != 0
+}
+
+/// The encoding of what stands in the place of redacted content.
+pub(crate) fn redacted(encoding: i64) -> i64 {
+    encoding | REDACTED
+}
+
 /// Gives the exact bytes back. `blob` loads a payload by its digest.
 pub(crate) fn decode(
     encoding: i64,
@@ -66,6 +78,7 @@ pub(crate) fn decode(
     bytes: &[u8],
     blob: &mut dyn FnMut(Hash) -> Result<Vec<u8>>,
 ) -> Result<Vec<u8>> {
+    let encoding = encoding & !REDACTED;
     if encoding & SPLICED == 0 {
         return unsqueeze(encoding, size, bytes);
     }

@@ -13,7 +13,9 @@ use crate::id::{ThreadId, WorkspaceId};
 use crate::item::Hash;
 use crate::live::LiveThread;
 use crate::log::rows::plain::check_thread;
-use crate::log::rows::{self, BranchRow, FileStamp, ItemPage, Listed, Metadata, Missing, Snapshot, TurnRow};
+use crate::log::rows::{
+    self, BranchRow, FileStamp, ItemPage, Listed, Metadata, Missing, RedactedPage, Snapshot, TurnRow,
+};
 use crate::rollout::scan::Rollout;
 use crate::sources;
 use crate::store::Store;
@@ -199,6 +201,16 @@ impl From<'_> {
         }
     }
 
+    async fn redactions(&self, thread: &ThreadId, after: i64) -> Result<Option<RedactedPage>> {
+        match self {
+            Self::Store(store) => {
+                let thread = thread.clone();
+                store.inner.db.read(move |tx| rows::redactions(tx, &thread, after)).await
+            }
+            Self::Rollouts(_) => self.rollout(thread)?.redactions(after),
+        }
+    }
+
     async fn turns(&self, source: &Arc<Snapshot>, next: i64) -> Result<Vec<TurnRow>> {
         match self {
             Self::Store(store) => {
@@ -319,7 +331,10 @@ impl Copying<'_> {
     async fn carry(&mut self, source: &Snapshot, whole: bool) -> Result<()> {
         if !whole {
             let target = self.to.snapshot(&source.id).await?;
-            if target.is_some_and(|target| source.missing_in(&target).is_ok_and(|missing| missing.is_empty())) {
+            let has_all = |target: Snapshot| {
+                source.missing_in(&target).is_ok_and(|missing| missing.is_empty()) && !source.is_redacted_since(&target)
+            };
+            if target.is_some_and(has_all) {
                 self.carried.insert(source.id.clone());
                 return Ok(());
             }
@@ -361,6 +376,9 @@ impl Copying<'_> {
         for missing in source.missing_in(&now)? {
             self.carry_branch(&source, missing, epoch).await?;
         }
+        if source.is_redacted_since(&now) {
+            self.carry_redactions(&source).await?;
+        }
         if !whole {
             return if source.shelf == 3 { self.finish_stub(&source).await } else { Ok(()) };
         }
@@ -395,9 +413,22 @@ impl Copying<'_> {
             (next, after) = (behind, Some(hash));
             let (count, place) = (page.len(), self.to.inner.db.place(page.bytes).await);
             let (thread, origin) = (source.id.clone(), self.from.origin());
-            let put = move |tx: &mut dyn crate::db::Tx| rows::put_items(tx, &thread, epoch, &page, &origin);
+            let store = self.to.inner.id;
+            let put = move |tx: &mut dyn crate::db::Tx| rows::put_items(tx, store, (&thread, epoch), &page, &origin);
             self.to.inner.db.write_in(place, Sync::Written, put).await?;
             self.report.items += count;
+        }
+        Ok(())
+    }
+
+    /// Takes out of the items that were here already what was taken out of them there.
+    async fn carry_redactions(&self, source: &Arc<Snapshot>) -> Result<()> {
+        let (mut after, store) = (0, self.to.inner.id);
+        while let Some(page) = self.from.redactions(&source.id, after).await? {
+            after = page.last;
+            let thread = source.id.clone();
+            let put = move |tx: &mut dyn crate::db::Tx| rows::put_redactions(tx, store, &thread, &page);
+            self.to.inner.db.write(Sync::Written, put).await?;
         }
         Ok(())
     }

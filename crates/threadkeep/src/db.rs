@@ -6,6 +6,7 @@
 pub(crate) mod commits;
 pub(crate) mod copy;
 pub(crate) mod drift;
+pub(crate) mod erasure;
 pub(crate) mod gate;
 pub(crate) mod group;
 pub(crate) mod helping;
@@ -353,10 +354,26 @@ pub(crate) trait Driver: Send + std::marker::Sync + std::fmt::Debug {
     fn submit_write(&self, request: Box<dyn Request>, terms: Terms);
     fn submit_read(&self, request: Box<dyn Request>);
 
+    /// Writes everything that is stored anew, so that nothing is left of what is no longer part of it. A driver that keeps nothing
+    /// outlasting it has nothing to do.
+    fn erase(&self, reply: oneshot::Sender<Result<Erased>>) {
+        // A caller that no longer waits needs no answer.
+        drop(reply.send(Ok(Erased { is_over: true, ..Erased::default() })));
+    }
+
     /// Where news of what is committed are told. The same at each call, unless nobody else can commit.
     fn board(&self) -> Arc<Board> {
         Arc::default()
     }
+}
+
+/// What is left of the bytes that are no longer part of what is stored.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Erased {
+    /// Where bytes of them may still be, and how they go away; nothing when no file of the store holds any.
+    pub(crate) remains: Vec<String>,
+    /// Whether asking again may change that.
+    pub(crate) is_over: bool,
 }
 
 /// A cheap-clone handle of a driver, with typed requests.
@@ -440,6 +457,14 @@ impl Db {
         F: FnMut(&mut dyn Tx) -> Result<T> + Send + 'static,
     {
         self.write_in(self.rooms.writes.beside(), terms, run)
+    }
+
+    /// Removes every trace of what was overwritten or deleted: from free pages, from the gaps within pages, from the log. Takes the
+    /// time and the room of writing the whole store anew; writers wait meanwhile.
+    pub(crate) async fn erase(&self) -> Result<Erased> {
+        let (reply, answer) = oneshot::channel();
+        self.driver.erase(reply);
+        Pending(answer).await
     }
 
     /// Runs a closure that reads one snapshot; it may run more than once.
@@ -547,10 +572,12 @@ pub(crate) fn all_statements() -> Vec<Statement> {
         crate::log::append::ALL,
         crate::log::path::ALL,
         crate::log::read::ALL,
+        crate::log::redact::ALL,
         crate::log::head::ALL,
         crate::log::order::ALL,
         crate::log::standing::ALL,
         crate::log::proof::ALL,
+        crate::records::ALL,
         crate::log::purge::ALL,
         crate::log::verify::ALL,
         crate::log::blobs::ALL,

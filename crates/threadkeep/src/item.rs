@@ -238,12 +238,36 @@ pub struct Item {
     pub source_id: Option<String>,
     /// Items it was derived from.
     pub sources: Vec<ItemId>,
-    /// The exact bytes that were given.
+    /// The exact bytes that were given; after a redaction what stands in their place, which may be nothing.
     pub content: Vec<u8>,
-    /// The digest of kind, role, format, salt and content.
+    /// The digest of kind, role, format, salt and content, as it was written.
     pub digest: Hash,
     /// The link of the chain at this item.
     pub hash: Hash,
+    /// Who took content away, when and why.
+    pub redaction: Option<Box<Redaction>>,
+}
+
+/// What is known of content that was taken away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Redaction {
+    /// Who took it away.
+    pub by: String,
+    /// When.
+    pub at: Timestamp,
+    /// Why.
+    pub reason: String,
+    /// The rule that found it.
+    pub rule: Option<String>,
+    /// Whether the rest of the content is still there.
+    pub masked: bool,
+}
+
+impl fmt::Display for Redaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.masked { "partly redacted" } else { "redacted" };
+        write!(f, "{what} by {} at {}: {}", self.by, self.at, self.reason)
+    }
 }
 
 impl Item {

@@ -51,6 +51,7 @@ mod keys;
 mod live;
 mod log;
 mod planted;
+mod records;
 mod rollout;
 mod seal;
 mod seals;
@@ -88,7 +89,7 @@ pub use follow::{Changed, FollowEnd, Follower, News, Watch};
 pub use host::{Host, ProcessIdentity, ProjectFacts, SystemHost};
 pub use id::{Address, BranchId, ItemId, ThreadId, WorkspaceId, WriterId};
 pub use item::{
-    Appended, AppendedItem, Durability, Expect, FORMAT, Hash, Item, Kind, MAX_CONTENT_BYTES, NewItem, Role,
+    Appended, AppendedItem, Durability, Expect, FORMAT, Hash, Item, Kind, MAX_CONTENT_BYTES, NewItem, Redaction, Role,
 };
 pub use keys::{Hex, Key, KeyFolder, KeyInfo, PublicKey, Voucher, parse_key, print_key};
 pub use live::{AppendOptions, LiveThread};
@@ -100,13 +101,18 @@ pub use log::verify::{Break, Gap, GapKind, Outcome, Verdict, VerifyReport};
 pub use planted::planted_defects;
 pub use rollout::scan::{LineProblem, RolloutReport};
 pub use rollout::{MirrorReport, RebuildReport};
-pub use seal::{Anchors, PurgeRecord, Seal, SealedHead, SealedItem, digest_of_heads};
+pub use seal::{
+    Anchors, PurgeRecord, Record, RedactedItem, RedactionRecord, Seal, SealedHead, SealedItem, digest_of_heads,
+};
 pub use secrets::{Found, Masked, Rules};
 pub use sources::{
     FilePart, ImportBatch, ImportPart, ImportSegment, KnownRecord, MAX_NOTE_BYTES, SourceFile, SourceStamp,
 };
 pub use stats::{AgentStats, Stats};
-pub use store::{SealReport, Sealed, Store, StoreOptions, Threads, VerifyOptions, Workspace};
+pub use store::{
+    RedactOptions, RedactReport, RedactedPlace, SealReport, Sealed, Store, StoreOptions, Threads, VerifyOptions,
+    Workspace,
+};
 pub use thread::{
     Change, Details, Lineage, ListQuery, NewThread, Page, Policy, Shelf, Shelves, SortKey, Status, Thread, ThreadPatch,
 };

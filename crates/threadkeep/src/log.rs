@@ -8,6 +8,7 @@ pub(crate) mod path;
 pub(crate) mod proof;
 pub(crate) mod purge;
 pub(crate) mod read;
+pub(crate) mod redact;
 pub(crate) mod rows;
 pub(crate) mod standing;
 pub(crate) mod verify;

@@ -19,7 +19,7 @@ use crate::copy::{CopyProblem, CopyProgress, CopyReport, From};
 use crate::error::{Error, Result};
 use crate::id::ThreadId;
 use crate::live::LiveThread;
-use crate::store::{Inner, Store, StoreOptions, on_a_thread};
+use crate::store::{Inner, Store, StoreOptions, Threads, on_a_thread};
 use crate::thread::{Shelf, Thread};
 use crate::time::Timestamp;
 
@@ -247,6 +247,27 @@ async fn every_thread(store: &Store) -> Result<Vec<ThreadId>> {
         last.as_str().clone_into(&mut after);
         threads.extend(page);
     }
+}
+
+/// Writes the rollouts of these threads in the store's folder anew, those that are there, and with them the index, so that
+/// nothing of an earlier state stays in a file. Gives their number.
+pub(crate) async fn renew(threads: &Threads, changed: Vec<ThreadId>) -> Result<u64> {
+    let inner = &threads.inner;
+    let Some(folder) = to_forget(inner)? else { return Ok(0) };
+    let mut index = Index::read(&folder)?;
+    let (found, _) = files::walk(&folder.root)?;
+    let there: HashSet<ThreadId> = found.iter().filter_map(|file| files::thread_of(file)).collect();
+    let mut written = 0;
+    for thread in changed.into_iter().filter(|thread| there.contains(thread)) {
+        if let Some(known) = index.entries.get(&thread).cloned() {
+            index.put(Entry { state: None, ..known });
+        }
+        if let Mirrored::Written { .. } = write::mirror(inner, &thread, &folder, &mut index).await? {
+            written += 1;
+        }
+    }
+    index.compact(&folder, &*inner.host)?;
+    Ok(written)
 }
 
 /// The folder of the store's rollouts, if there is one, for this process alone.

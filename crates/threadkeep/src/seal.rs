@@ -13,14 +13,15 @@ use uuid::Uuid;
 
 use crate::chain::Preimage;
 use crate::error::{Error, Result};
-use crate::id::{BranchId, ThreadId};
-use crate::item::Hash;
+use crate::id::{BranchId, ItemId, ThreadId};
+use crate::item::{Hash, Redaction, check_text};
 use crate::keys::{Hex, KeyInfo, PublicKey};
 use crate::time::Timestamp;
 
 const SEAL: &[u8] = b"threadkeep.seal.v1";
 const HEADS: &[u8] = b"threadkeep.heads.v1";
 const PURGE: &[u8] = b"threadkeep.purge.v1";
+const REDACTION: &[u8] = b"threadkeep.redaction.v1";
 /// The hash before the first one of a chain.
 pub(crate) const NOTHING: Hash = Hash([0; 32]);
 /// What the first line of a file of anchors says.
@@ -44,9 +45,9 @@ pub struct Seal {
     pub heads: i64,
     /// The hash of them.
     pub digest: Hash,
-    /// How many purges are on record by then.
+    /// How many purges and redactions are on record by then.
     pub purges: i64,
-    /// The hash of the last of them; zeros when there is none.
+    /// The hash of the last of these records; zeros when there is none.
     pub purge_hash: Hash,
     /// The signature over the preimage.
     pub signature: Hex<64>,
@@ -89,6 +90,51 @@ pub struct PurgeRecord {
     pub epoch: i64,
     /// When that was.
     pub at: Timestamp,
+}
+
+/// A redaction on record: content may be missing, or stand there changed, because somebody took it away and said why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RedactionRecord {
+    /// Its number in the store, which it shares with the purges: 1, 2, 3, without a gap.
+    pub number: i64,
+    /// The hash of the record before it; zeros for the first.
+    pub prev: Hash,
+    /// The thread.
+    pub thread: ThreadId,
+    /// The item; `None` for what the thread has beside its items: metadata, labels, what was kept of imported files.
+    pub item: Option<RedactedItem>,
+    /// The digest of what stands in the content's place, under the salt that stands beside it; `None` when nothing does.
+    pub replacement: Option<Hash>,
+    /// The rule that found what was taken away.
+    pub rule: Option<String>,
+    /// Who took it away.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// The item that a redaction is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RedactedItem {
+    /// Its branch.
+    pub branch: BranchId,
+    /// Its depth.
+    pub depth: u32,
+    /// Its id.
+    pub id: ItemId,
+    /// The digest of the content that it was written with, which its hash binds.
+    pub digest: Hash,
+}
+
+/// Something that was taken away on purpose, in the one order in which that happened in a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record {
+    /// A thread, as far as no other reaches it.
+    Purge(PurgeRecord),
+    /// Content.
+    Redaction(RedactionRecord),
 }
 
 impl Seal {
@@ -164,6 +210,85 @@ impl PurgeRecord {
     }
 }
 
+impl RedactionRecord {
+    /// What the next record names.
+    pub fn hash(&self, store: Uuid) -> Hash {
+        let mut preimage = Preimage::new(REDACTION);
+        preimage.lp(store.as_bytes());
+        preimage.int(self.number);
+        preimage.lp(&self.prev.0);
+        preimage.lp(self.thread.as_str().as_bytes());
+        preimage.opt(self.item, |preimage, item| {
+            preimage.lp(item.branch.as_bytes());
+            preimage.int(i64::from(item.depth));
+            preimage.lp(item.id.as_bytes());
+            preimage.lp(&item.digest.0);
+        });
+        preimage.opt(self.replacement, |preimage, digest| preimage.lp(&digest.0));
+        preimage.opt(self.rule.as_ref(), |preimage, rule| preimage.lp(rule.as_bytes()));
+        preimage.lp(self.by.as_bytes());
+        preimage.lp(self.reason.as_bytes());
+        preimage.int(self.at.0);
+        preimage.finish()
+    }
+}
+
+/// Refuses words that no record holds: a line of an anchors file must stay short.
+pub(crate) fn check_grounds(by: &str, reason: &str, rule: Option<&str>) -> Result<()> {
+    if reason.trim().is_empty() {
+        return Err(Error::invalid("reason", "it is empty; say why the content is taken away"));
+    }
+    check_text("reason", reason, 4 << 10)?;
+    check_text("by", by, 512)?;
+    rule.map_or(Ok(()), |rule| check_text("rule", rule, 256))
+}
+
+impl From<&RedactionRecord> for Redaction {
+    fn from(record: &RedactionRecord) -> Self {
+        Self {
+            by: record.by.clone(),
+            at: record.at,
+            reason: record.reason.clone(),
+            rule: record.rule.clone(),
+            masked: record.replacement.is_some(),
+        }
+    }
+}
+
+impl Record {
+    /// Its number in the store.
+    pub fn number(&self) -> i64 {
+        match self {
+            Self::Purge(purge) => purge.number,
+            Self::Redaction(redaction) => redaction.number,
+        }
+    }
+
+    /// The hash of the record before it.
+    pub fn prev(&self) -> Hash {
+        match self {
+            Self::Purge(purge) => purge.prev,
+            Self::Redaction(redaction) => redaction.prev,
+        }
+    }
+
+    /// What the next record names.
+    pub fn hash(&self, store: Uuid) -> Hash {
+        match self {
+            Self::Purge(purge) => purge.hash(store),
+            Self::Redaction(redaction) => redaction.hash(store),
+        }
+    }
+
+    /// What it is, for people: with the thread that it concerns.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            Self::Purge(purge) => format!("purge {} of {}", purge.number, purge.thread),
+            Self::Redaction(redaction) => format!("redaction {} in {}", redaction.number, redaction.thread),
+        }
+    }
+}
+
 /// The hash of the heads that a seal states, in the order of their threads and branches.
 pub fn digest_of_heads(heads: &[SealedHead]) -> Hash {
     let mut preimage = Preimage::new(HEADS);
@@ -194,8 +319,8 @@ impl SealCheck {
         Self { store, next: 1, prev: NOTHING }
     }
 
-    /// Says what is wrong with the next seal, if anything is. `purge_hash` is the hash of the last purge that it vouches for.
-    pub(crate) fn check(&mut self, seal: &Seal, heads: &[SealedHead], purge_hash: Option<Hash>) -> Option<String> {
+    /// Says what is wrong with the next seal, if anything is. `record` is the hash of the last record that it vouches for.
+    pub(crate) fn check(&mut self, seal: &Seal, heads: &[SealedHead], record: Option<Hash>) -> Option<String> {
         let (expected, prev) = (self.next, self.prev);
         (self.next, self.prev) = (seal.number + 1, seal.hash(self.store));
         if seal.number != expected {
@@ -210,22 +335,23 @@ impl SealCheck {
         if usize::try_from(seal.heads).ok() != Some(heads.len()) || digest_of_heads(heads) != seal.digest {
             return Some("what it states was changed".to_owned());
         }
-        if purge_hash != Some(seal.purge_hash) {
-            return Some("the record of purges that it vouches for was changed".to_owned());
+        if record != Some(seal.purge_hash) {
+            return Some("the record of purges and redactions that it vouches for was changed".to_owned());
         }
         None
     }
 }
 
-/// Checks the record of purges: that none is missing or was changed. Gives the hash of each, zeros first, or what is wrong.
-pub(crate) fn check_purges(store: Uuid, purges: &[PurgeRecord]) -> Result<Vec<Hash>, String> {
+/// Checks the record of purges and redactions: that none is missing or was changed. Gives the hash of each, zeros first, or what
+/// is wrong.
+pub(crate) fn check_records(store: Uuid, records: &[Record]) -> Result<Vec<Hash>, String> {
     let mut hashes = vec![NOTHING];
-    for (index, purge) in purges.iter().enumerate() {
+    for (index, record) in records.iter().enumerate() {
         let last = hashes.last().copied().unwrap_or(NOTHING);
-        if i64::try_from(index + 1).ok() != Some(purge.number) || purge.prev != last {
-            return Err(format!("purge {} does not follow from the one before it", purge.number));
+        if i64::try_from(index + 1).ok() != Some(record.number()) || record.prev() != last {
+            return Err(format!("{} does not follow from the record before it", record.words()));
         }
-        hashes.push(purge.hash(store));
+        hashes.push(record.hash(store));
     }
     Ok(hashes)
 }
@@ -241,8 +367,8 @@ pub struct Anchors {
     pub seals: Vec<Seal>,
     /// What they state, by the number of the seal.
     pub heads: BTreeMap<i64, Vec<SealedHead>>,
-    /// The purges on record.
-    pub purges: Vec<PurgeRecord>,
+    /// The purges and redactions on record.
+    pub records: Vec<Record>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -264,6 +390,7 @@ enum Line {
         head: SealedHead,
     },
     Purge(PurgeRecord),
+    Redaction(RedactionRecord),
 }
 
 impl Anchors {
@@ -309,8 +436,8 @@ impl Anchors {
     }
 
     pub(crate) fn of(store: Uuid) -> Self {
-        let (keys, seals, purges) = (Vec::new(), Vec::new(), Vec::new());
-        Self { store, keys, seals, heads: BTreeMap::new(), purges }
+        let (keys, seals, records) = (Vec::new(), Vec::new(), Vec::new());
+        Self { store, keys, seals, heads: BTreeMap::new(), records }
     }
 
     fn add(&mut self, line: &[u8]) -> serde_json::Result<()> {
@@ -318,18 +445,19 @@ impl Anchors {
             Line::Key(key) => self.keys.push(key),
             Line::Seal(seal) => self.seals.push(seal),
             Line::Head { seal, head } => self.heads.entry(seal).or_default().push(head),
-            Line::Purge(purge) => self.purges.push(purge),
+            Line::Purge(purge) => self.records.push(Record::Purge(purge)),
+            Line::Redaction(redaction) => self.records.push(Record::Redaction(redaction)),
         }
         Ok(())
     }
 
     fn check(&self) -> Result<(), String> {
-        let purges = check_purges(self.store, &self.purges)?;
+        let records = check_records(self.store, &self.records)?;
         let mut check = SealCheck::new(self.store);
         for seal in &self.seals {
             let heads = self.heads.get(&seal.number).map_or(&[][..], Vec::as_slice);
-            let purge = usize::try_from(seal.purges).ok().and_then(|number| purges.get(number)).copied();
-            if let Some(problem) = check.check(seal, heads, purge) {
+            let record = usize::try_from(seal.purges).ok().and_then(|number| records.get(number)).copied();
+            if let Some(problem) = check.check(seal, heads, record) {
                 return Err(format!("seal {}: {problem}", seal.number));
             }
         }
@@ -360,8 +488,11 @@ impl Anchors {
         for key in &self.keys {
             line(&Line::Key(key.clone()))?;
         }
-        for purge in &self.purges {
-            line(&Line::Purge(purge.clone()))?;
+        for record in &self.records {
+            line(&match record {
+                Record::Purge(purge) => Line::Purge(purge.clone()),
+                Record::Redaction(redaction) => Line::Redaction(redaction.clone()),
+            })?;
         }
         for seal in &self.seals {
             line(&Line::Seal(seal.clone()))?;
@@ -393,7 +524,10 @@ mod tests {
     use ed25519_dalek::SigningKey;
     use uuid::Uuid;
 
-    use super::{Anchors, NOTHING, PurgeRecord, Seal, SealDraft, SealedHead, SealedItem, digest_of_heads};
+    use super::{
+        Anchors, NOTHING, PurgeRecord, Record, RedactedItem, RedactionRecord, Seal, SealDraft, SealedHead, SealedItem,
+        digest_of_heads,
+    };
     use crate::error::Error;
     use crate::id::{ItemId, ThreadId};
     use crate::item::Hash;
@@ -424,11 +558,30 @@ mod tests {
         };
         let first = Seal::sign(STORE, draft, &key);
         let digest = digest_of_heads(&[]);
-        let second = SealDraft { number: 2, prev: first.hash(STORE), heads: 0, digest, ..draft };
+        let redacted = RedactionRecord {
+            number: 2,
+            prev: purge.hash(STORE),
+            thread: ThreadId::new("kat-thread").unwrap(),
+            item: Some(RedactedItem { branch, depth: 5, id: branch, digest: Hash([9; 32]) }),
+            replacement: None,
+            rule: Some("kat-rule".to_owned()),
+            by: "kat".to_owned(),
+            reason: "a key was pasted".to_owned(),
+            at: AT,
+        };
+        let second = SealDraft {
+            number: 2,
+            prev: first.hash(STORE),
+            heads: 0,
+            digest,
+            purges: 2,
+            purge_hash: redacted.hash(STORE),
+            ..draft
+        };
         anchors.keys.push(KeyInfo::plain(&key, AT));
         anchors.seals.extend([first, Seal::sign(STORE, second, &key)]);
         anchors.heads.insert(1, heads);
-        anchors.purges.push(purge);
+        anchors.records.extend([Record::Purge(purge), Record::Redaction(redacted)]);
         anchors
     }
 
@@ -448,6 +601,7 @@ mod tests {
             ("public key", seal.key.to_string()),
             ("heads", seal.digest.to_string()),
             ("purge", seal.purge_hash.to_string()),
+            ("redaction", anchors.records[1].hash(STORE).to_string()),
             ("seal", seal.hash(STORE).to_string()),
             ("signature", seal.signature.to_string()),
         ];
@@ -480,6 +634,8 @@ mod tests {
             ("\"tick\":5", "\"tick\":6"),
             ("\"epoch\":2", "\"epoch\":3"),
             ("\"purges\":1", "\"purges\":0"),
+            ("a key was pasted", "a key was posted"),
+            ("\"depth\":5", "\"depth\":4"),
             ("\"number\":2", "\"number\":3"),
             ("\"at\":1767323045678,\"key\"", "\"at\":1767323045679,\"key\""),
         ];

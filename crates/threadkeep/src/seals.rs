@@ -1,4 +1,4 @@
-//! Seals and the record of purges as they are stored, and what they say of a thread.
+//! Seals as they are stored, and what they say of a thread.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -11,7 +11,8 @@ use crate::id::{Address, ItemId, ItemKey, ThreadId};
 use crate::item::Hash;
 use crate::keys::{Hex, LastSeal, PublicKey};
 use crate::log::{order, path};
-use crate::seal::{NOTHING, PurgeRecord, Seal, SealDraft, SealedHead, SealedItem, digest_of_heads};
+use crate::records;
+use crate::seal::{NOTHING, Seal, SealDraft, SealedHead, SealedItem, digest_of_heads};
 use crate::time::Timestamp;
 
 /// How many heads one seal states; where there are more, more seals are made.
@@ -26,15 +27,10 @@ statements! {
     STATED = "SELECT h.thread, h.branch, h.depth, h.hash, h.tick, h.epoch, h.seal, s.public_key FROM seal_heads h
         JOIN seals s ON s.number = h.seal WHERE h.thread = ?1 ORDER BY h.seal, h.branch";
     NEWEST_NAMED = "SELECT number, hash, sealed_at, public_key FROM seals ORDER BY number DESC LIMIT 1";
-    SEALED_PURGES = "SELECT purges FROM seals ORDER BY number DESC LIMIT 1";
     IS_THERE = "SELECT 1 FROM threads WHERE id = ?1 AND NOT (shelf = 3 AND status = 'purging')";
     PUT_SEAL = "INSERT INTO seals (number, prev, hash, sealed_at, public_key, heads, digest, purges, purge_hash, signature)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     PUT_SEALED_HEAD = "INSERT INTO seal_heads (seal, thread, branch, depth, hash, tick, epoch) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    LAST_PURGE = "SELECT number, hash FROM purges ORDER BY number DESC LIMIT 1";
-    PURGES = "SELECT number, prev, thread, epoch, purged_at FROM purges WHERE number > ?1 ORDER BY number LIMIT ?2";
-    PURGE_OF = "SELECT number, epoch FROM purges WHERE thread = ?1 ORDER BY epoch DESC LIMIT 1";
-    PUT_PURGE = "INSERT INTO purges (number, prev, hash, thread, epoch, purged_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     THREADS_TO_SEAL = "SELECT id FROM threads WHERE shelf < 3 AND id > ?1 ORDER BY id LIMIT ?2";
     STANDING_OF = "SELECT tick, epoch, fork_item, head, head_hash, head_is_tip FROM threads WHERE id = ?1 AND shelf < 3";
     TIPS = "SELECT key, id, tip, tip_hash FROM branches WHERE thread = ?1 ORDER BY key";
@@ -61,8 +57,8 @@ pub(crate) struct Witnesses {
     pub(crate) upto: i64,
     /// Seals of the store that do not hold; what they state counts for nothing.
     pub(crate) bad: BTreeSet<i64>,
-    /// How many purges a seal vouches for that holds and is believed.
-    pub(crate) sealed_purges: i64,
+    /// How many records of purges and redactions a seal vouches for that holds and is believed.
+    pub(crate) sealed_records: i64,
     /// What seals outside of the store state.
     pub(crate) outside: BTreeMap<ThreadId, Vec<Stated>>,
 }
@@ -70,7 +66,7 @@ pub(crate) struct Witnesses {
 impl Default for Witnesses {
     fn default() -> Self {
         let (trusted, bad, outside) = (HashSet::new(), BTreeSet::new(), BTreeMap::new());
-        Self { anchored: false, trusted, upto: i64::MAX, bad, sealed_purges: 0, outside }
+        Self { anchored: false, trusted, upto: i64::MAX, bad, sealed_records: 0, outside }
     }
 }
 
@@ -122,36 +118,6 @@ pub(crate) fn heads(tx: &mut dyn Tx, seal: i64) -> Result<Vec<SealedHead>> {
     query_all(tx, HEADS, &[seal.into()], read_head)
 }
 
-/// The purges after a number.
-pub(crate) fn purges(tx: &mut dyn Tx, after: i64, limit: i64) -> Result<Vec<PurgeRecord>> {
-    query_all(tx, PURGES, &[after.into(), limit.into()], |row| {
-        Ok(PurgeRecord {
-            number: row.int(0)?,
-            prev: hash(row, 1)?,
-            thread: row.parse(2, ThreadId::new(row.text(2)?).ok(), "a thread id")?,
-            epoch: row.int(3)?,
-            at: Timestamp(row.int(4)?),
-        })
-    })
-}
-
-/// Puts a purge on record.
-pub(crate) fn record_purge(tx: &mut dyn Tx, store: Uuid, thread: &ThreadId, epoch: i64, at: Timestamp) -> Result<()> {
-    order::line_up(tx)?;
-    let (number, prev) = last_purge(tx)?;
-    let record = PurgeRecord { number: number + 1, prev, thread: thread.clone(), epoch, at };
-    let hash = record.hash(store);
-    let args = [
-        record.number.into(),
-        Value::Blob(&record.prev.0),
-        Value::Blob(&hash.0),
-        thread.as_str().into(),
-        epoch.into(),
-        at.0.into(),
-    ];
-    tx.execute(PUT_PURGE, &args).map(drop)
-}
-
 /// A page of the threads that can be sealed, after an id.
 pub(crate) fn threads(tx: &mut dyn Tx, after: &str, limit: i64) -> Result<Vec<ThreadId>> {
     query_all(tx, THREADS_TO_SEAL, &[after.into(), limit.into()], read_thread)
@@ -176,12 +142,6 @@ pub(crate) fn absent(tx: &mut dyn Tx, threads: &[ThreadId]) -> Result<Vec<Thread
 /// The newest seal, with its time and its key.
 pub(crate) fn newest_named(tx: &mut dyn Tx) -> Result<Option<(i64, Hash, Timestamp, PublicKey)>> {
     query_one(tx, NEWEST_NAMED, &[], |row| Ok((row.int(0)?, hash(row, 1)?, Timestamp(row.int(2)?), key(row, 3)?)))
-}
-
-/// Whether a purge is on record that no seal vouches for.
-pub(crate) fn has_unsealed_purges(tx: &mut dyn Tx) -> Result<bool> {
-    let sealed = query_one(tx, SEALED_PURGES, &[], |row| row.int(0))?.unwrap_or(0);
-    Ok(last_purge(tx)?.0 > sealed)
 }
 
 /// What there is to state of a thread that no seal states yet.
@@ -247,7 +207,7 @@ pub(crate) fn put(
         return Err(older_copy(tx, remembered)?);
     }
     let (number, prev) = newest(tx)?.unwrap_or((0, NOTHING));
-    let (purges, purge_hash) = last_purge(tx)?;
+    let (purges, purge_hash) = records::last(tx)?;
     let draft = SealDraft {
         number: number + 1,
         prev,
@@ -326,12 +286,8 @@ pub(crate) fn statements_of(tx: &mut dyn Tx, thread: &ThreadId, witnesses: &Witn
             ((branch, is_outside, witnesses.trusted.contains(&stated.key)), stated)
         })
         .collect();
-    let purged = query_one(tx, PURGE_OF, &id, |row| Ok((row.int(0)?, row.int(1)?)))?;
+    let purged = records::purge_of(tx, thread)?;
     Ok(Statements { stated: newest.into_values().collect(), purged })
-}
-
-fn last_purge(tx: &mut dyn Tx) -> Result<(i64, Hash)> {
-    Ok(query_one(tx, LAST_PURGE, &[], |row| Ok((row.int(0)?, hash(row, 1)?)))?.unwrap_or((0, NOTHING)))
 }
 
 fn read_head(row: &Row<'_>) -> Result<SealedHead> {

@@ -67,6 +67,11 @@ pub enum Masked {
     CannotMask,
 }
 
+/// Text with the escapes of JSON undone; `None` when there is none in it.
+pub(crate) fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
+    decode::decoded(text)
+}
+
 impl Rules {
     /// The rules that come with the library: those of gitleaks, and some of our own for what these lack (passwords in
     /// addresses, lines of `.env` files, `Authorization` headers).

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::id::{Address, ItemId, ItemKey, ThreadId};
 use crate::item::{Hash, NewItem, check_text};
 use crate::log::read::load_spliced;
-use crate::log::{order, path, rows};
+use crate::log::{order, path, redact, rows};
 use crate::thread::ThreadPatch;
 use crate::time::Timestamp;
 
@@ -285,27 +285,35 @@ fn show_progress(progress: Option<(i64, Hash)>) -> String {
 pub struct FilePart {
     /// Where it stands in the file.
     pub position: i64,
-    /// Its exact bytes.
+    /// How many bytes it had there.
+    pub length: i64,
+    /// Its exact bytes; after a redaction what stands in their place.
     pub bytes: Vec<u8>,
+    /// Whether something was taken out of it.
+    pub redacted: bool,
 }
 
 /// Reads a page of a file's parts with their exact bytes, in file order.
 pub(crate) fn parts(tx: &mut dyn Tx, file: &str, after: i64, limit: i64) -> Result<Vec<FilePart>> {
     let mut rows = Vec::new();
     tx.query(SEGMENTS, &[file.into(), after.into(), limit.into()], &mut |row| {
-        rows.push((row.int(0)?, row.opt_int(2)?, row.opt_blob(3)?.map(<[u8]>::to_vec)));
+        rows.push((row.int(0)?, row.int(1)?, row.opt_int(2)?, row.opt_blob(3)?.map(<[u8]>::to_vec)));
         Ok(ControlFlow::Continue(()))
     })?;
     let mut parts = Vec::with_capacity(rows.len());
-    for (position, item, bytes) in rows {
-        let bytes = match (item, bytes) {
-            (Some(item), _) => load_spliced(tx, ItemKey(item))?,
-            (None, Some(bytes)) => bytes,
+    for (position, length, item, bytes) in rows {
+        let (bytes, redacted) = match (item, bytes) {
+            (Some(item), _) => (load_spliced(tx, ItemKey(item))?, redact::is_redacted(tx, ItemKey(item))?),
+            // What was taken out is longer or shorter than the mark in its place; one of the same length can't be told.
+            (None, Some(bytes)) => {
+                let redacted = i64::try_from(bytes.len()).ok() != Some(length);
+                (bytes, redacted)
+            }
             (None, None) => {
                 return Err(Error::corrupt(format!("segment {position} of {file}"), "it has no bytes"));
             }
         };
-        parts.push(FilePart { position, bytes });
+        parts.push(FilePart { position, length, bytes, redacted });
     }
     Ok(parts)
 }

@@ -1,9 +1,11 @@
 //! The handles that users hold: [`Store`], [`Workspace`], and the [`Threads`] that each of them sees.
 
+mod redacting;
 mod sealing;
 mod verifying;
 mod visible;
 
+pub use redacting::{RedactOptions, RedactReport, RedactedPlace};
 pub use sealing::{SealReport, Sealed};
 pub use verifying::VerifyOptions;
 
@@ -445,6 +447,7 @@ impl Inner {
             host,
         };
         inner.notices.extend(block_on(inner.notice_of_age()));
+        inner.notices.extend(block_on(inner.unerased())?);
         Ok(inner)
     }
 

@@ -25,6 +25,8 @@ mod opening;
 mod payloads;
 #[path = "postgres/processes.rs"]
 mod processes;
+#[path = "postgres/redaction.rs"]
+mod redaction;
 #[path = "postgres/roles.rs"]
 mod roles;
 #[path = "postgres/rules.rs"]

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 
 use crate::db::write_queue::{Job, Serve};
-use crate::db::{Request, Sync, Tx, answer};
+use crate::db::{Erased, Request, Sync, Tx, answer};
 use crate::error::{Error, Result};
 use crate::planted::{self, Defect};
 
@@ -33,6 +33,11 @@ pub(crate) trait Engine: Send {
 
     /// Gives the right to write to the next.
     fn leave(&mut self);
+
+    /// Writes everything anew, with the right to write. An engine that keeps nothing on a disk leaves no traces there.
+    fn erase(&mut self) -> Result<Erased> {
+        Ok(Erased { is_over: true, ..Erased::default() })
+    }
 
     /// Drops the connection after an I/O error, with the right to write: what it believes of the file may be wrong.
     fn distrust(&mut self);
@@ -79,6 +84,11 @@ impl<E: Engine> Serve for Committer<E> {
                 let left = group.fill(next);
                 serve_group(&mut self.0, group, left, next)
             }
+            Job::Erase(reply) => {
+                // A caller that no longer waits needs no answer.
+                drop(reply.send(erase(&mut self.0)));
+                None
+            }
         }
     }
 }
@@ -100,12 +110,12 @@ impl Group {
         self.requests.push_back(request);
     }
 
-    /// Takes what waits in the queue, while there is room; gives a read that stands in the way.
+    /// Takes what waits in the queue, while there is room; gives what is no write and stands in the way.
     fn fill(&mut self, next: &mut dyn FnMut() -> Option<Job>) -> Option<Job> {
         while !self.is_full() {
             match next()? {
                 Job::Write(request, sync) => self.push(request, sync),
-                read @ Job::Read(_) => return Some(read),
+                other @ (Job::Read(_) | Job::Erase(_)) => return Some(other),
             }
         }
         None
@@ -116,7 +126,7 @@ impl Group {
     }
 }
 
-/// Waits in line for the right to write, and commits what has come by then; gives a read that came behind it.
+/// Waits in line for the right to write, and commits what has come by then; gives what is no write and came behind it.
 fn serve_group(
     engine: &mut impl Engine,
     mut group: Group,
@@ -133,6 +143,16 @@ fn serve_group(
     let left = left.or_else(|| group.fill(next));
     commit(engine, group);
     left
+}
+
+fn erase(engine: &mut impl Engine) -> Result<Erased> {
+    engine.enter()?;
+    let outcome = engine.erase();
+    if matches!(outcome, Err(Error::Io { .. } | Error::Corrupt { .. })) {
+        engine.distrust();
+    }
+    engine.leave();
+    outcome
 }
 
 fn read(engine: &mut impl Engine, request: Box<dyn Request>) {

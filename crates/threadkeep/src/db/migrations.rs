@@ -19,6 +19,7 @@ pub(crate) struct Migration {
 pub(crate) const SQLITE: &[Migration] = &[
     Migration { number: 1, name: "log", sql: include_str!("../../migrations/sqlite/0001_log.sql") },
     Migration { number: 2, name: "seals", sql: include_str!("../../migrations/sqlite/0002_seals.sql") },
+    Migration { number: 3, name: "redactions", sql: include_str!("../../migrations/sqlite/0003_redactions.sql") },
 ];
 
 /// The steps for PostgreSQL.
@@ -26,6 +27,7 @@ pub(crate) const SQLITE: &[Migration] = &[
 pub(crate) const POSTGRES: &[Migration] = &[
     Migration { number: 1, name: "log", sql: include_str!("../../migrations/postgres/0001_log.sql") },
     Migration { number: 2, name: "seals", sql: include_str!("../../migrations/postgres/0002_seals.sql") },
+    Migration { number: 3, name: "redactions", sql: include_str!("../../migrations/postgres/0003_redactions.sql") },
 ];
 
 const LEDGER: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (

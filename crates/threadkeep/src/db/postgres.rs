@@ -6,6 +6,7 @@
 //! request that says that a second run finds out what the first one did.
 
 pub(crate) mod address;
+mod erasure;
 mod listener;
 pub(crate) mod look;
 mod pool;
@@ -20,6 +21,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_channel::oneshot;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::concurrency::thread;
@@ -30,7 +32,7 @@ use crate::db::postgres::listener::PostgresWire;
 use crate::db::postgres::pool::Pool;
 use crate::db::postgres::session::{Purpose, Session};
 use crate::db::postgres::teller::Teller;
-use crate::db::{Driver, Order, Request, Terms};
+use crate::db::{Driver, Erased, Order, Request, Terms};
 use crate::error::{Error, Result};
 
 /// How long to wait before a server that did not answer is asked again.
@@ -73,8 +75,8 @@ pub(crate) fn open(opening: Opening) -> Result<(PostgresDriver, Vec<String>)> {
     let writes = Pool::new(Arc::clone(&place), Purpose::Write);
     writes.start_with(opened.session)?;
     let teller = Teller::start(Arc::clone(&place))?;
-    let board = Board::with_wire(Box::new(PostgresWire::new(place, Arc::clone(teller.told()))));
-    Ok((PostgresDriver { reads, writes, board: Arc::new(board), _teller: teller }, opened.notices))
+    let board = Board::with_wire(Box::new(PostgresWire::new(Arc::clone(&place), Arc::clone(teller.told()))));
+    Ok((PostgresDriver { reads, writes, board: Arc::new(board), place, _teller: teller }, opened.notices))
 }
 
 impl Place {
@@ -136,6 +138,7 @@ pub(crate) struct PostgresDriver {
     /// After the reads, so that what was asked to be written is written while they end.
     writes: Pool,
     board: Arc<Board>,
+    place: Arc<Place>,
     /// Last, so that it tells everything that was written.
     _teller: Teller,
 }
@@ -148,6 +151,15 @@ impl Driver for PostgresDriver {
     fn submit_read(&self, request: Box<dyn Request>) {
         let terms = Terms { order: Order::Free, repeatable: true, ..crate::db::Sync::Written.into() };
         self.reads.submit(request, terms);
+    }
+
+    fn erase(&self, reply: oneshot::Sender<Result<Erased>>) {
+        let place = Arc::clone(&self.place);
+        let run = move || drop(reply.send(erasure::erase(&place)));
+        if let Err(error) = thread::Builder::new().name("threadkeep-erase".to_owned()).spawn(run) {
+            // The answer that never comes says that it did not happen.
+            tracing::error!(%error, "no thread to erase with");
+        }
     }
 
     fn board(&self) -> Arc<Board> {

@@ -7,7 +7,9 @@ use std::sync::{Arc, PoisonError};
 
 use crate::concurrency::thread::{self, JoinHandle, ThreadId};
 use crate::concurrency::{Condvar, Mutex, MutexGuard};
-use crate::db::{Request, Sync, helping};
+use futures_channel::oneshot;
+
+use crate::db::{Erased, Request, Sync, helping};
 use crate::error::{Error, Result};
 
 /// What the writer is asked to do.
@@ -15,6 +17,8 @@ pub(crate) enum Job {
     Write(Box<dyn Request>, Sync),
     /// A read on the writer's connection: in memory there is no other.
     Read(Box<dyn Request>),
+    /// Writing everything anew.
+    Erase(oneshot::Sender<Result<Erased>>),
 }
 
 /// Who does it.
@@ -187,7 +191,7 @@ impl State {
     }
 }
 
-/// Answers that there is no writer any more; a read learns it from the answer that never comes.
+/// Answers that there is no writer any more; the others learn it from the answer that never comes.
 fn refuse(job: Job) {
     if let Job::Write(request, _) = job {
         request.finish(Err(Error::Backend { detail: "the store's writer has ended".to_owned() }));

@@ -3,7 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use futures_channel::oneshot;
+
 use crate::db::commits::Commits;
+use crate::db::erasure;
 use crate::db::gate::Gate;
 use crate::db::group::{Command, Committer, Connection, Engine};
 use crate::db::identity::{self, Identity, OpenHere};
@@ -12,7 +15,7 @@ use crate::db::pragmas::Journal;
 use crate::db::readers::{Readers, Source};
 use crate::db::sqlite::{Location, Opened, SqliteTx, beside, connect_again, engine_error, lock_opening};
 use crate::db::write_queue::{Job, Writer};
-use crate::db::{Driver, Request, Sync, Terms, Tx, answer, wal};
+use crate::db::{Driver, Erased, Request, Sync, Terms, Tx, answer, wal};
 use crate::error::{Error, Result};
 use crate::planted::{self, Defect};
 
@@ -65,6 +68,10 @@ impl Driver for SqliteDriver {
             Some(readers) => readers.submit(request),
             None => self.writer.submit(Job::Read(request)),
         }
+    }
+
+    fn erase(&self, reply: oneshot::Sender<Result<Erased>>) {
+        self.writer.submit(Job::Erase(reply));
     }
 
     fn board(&self) -> Arc<Board> {
@@ -124,6 +131,14 @@ impl Engine for SqliteEngine {
     fn leave(&mut self) {
         self.note_companions();
         self.leave_gate();
+    }
+
+    fn erase(&mut self) -> Result<Erased> {
+        self.connection_for(Sync::Synced)?;
+        let Some(connection) = &mut self.connection else {
+            return Err(Error::Backend { detail: "no connection".to_owned() });
+        };
+        erasure::erase(connection, self.location.folder.as_deref())
     }
 
     fn distrust(&mut self) {

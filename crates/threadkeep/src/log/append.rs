@@ -36,7 +36,7 @@ statements! {
     LEAVE_BRANCH = "UPDATE branches SET tip = ?2, tip_hash = ?3 WHERE key = ?1";
     BRANCH_TIP = "SELECT thread, tip FROM branches WHERE key = ?1";
     REVIVE_BRANCH = "UPDATE branches SET cleared = 0 WHERE key = ?1 AND cleared <> 0";
-    STORED_ITEM = "SELECT i.key, i.salt, i.digest, i.hash, b.thread, b.id FROM items i JOIN branches b ON b.key = i.key >> 32 WHERE i.id = ?1";
+    STORED_ITEM = "SELECT i.key, i.salt, i.digest, i.hash, b.thread, b.id, i.encoding FROM items i JOIN branches b ON b.key = i.key >> 32 WHERE i.id = ?1";
 }
 
 /// An item with everything done that needs no transaction: its digest, its compression, its id.
@@ -217,22 +217,36 @@ pub(crate) fn find_repeated(tx: &mut dyn Tx, request: &Append) -> Result<Option<
             let digest = row.parse(2, Hash::from_slice(row.blob(2)?), "a hash")?;
             let hash = row.parse(3, Hash::from_slice(row.blob(3)?), "a hash")?;
             let branch = row.parse(5, ItemId::from_slice(row.blob(5)?), "an id")?;
-            Ok((ItemKey(row.int(0)?), salt, digest, hash, row.text(4)? == request.thread.as_str(), branch))
+            let same_thread = row.text(4)? == request.thread.as_str();
+            let salt = if content::is_redacted(row.int(6)?) { Salt::Redacted } else { Salt::Stored(salt) };
+            Ok((ItemKey(row.int(0)?), salt, digest, hash, same_thread, branch))
         })?
         else {
             return Ok(None);
         };
         let (key, salt, digest, hash, same_thread, branch) = stored;
-        let content =
-            salt.map(|salt| chain::content_digest(&item.kind, item.role.as_ref(), &item.format, &salt, &item.content));
+        let digest_under =
+            |salt| chain::content_digest(&item.kind, item.role.as_ref(), &item.format, &salt, &item.content);
+        let is_same = match salt {
+            Salt::Stored(salt) => salt.map(digest_under) == Some(digest),
+            // What it was can't be compared any more, and ids are never used twice.
+            Salt::Redacted => true,
+        };
         let in_order = last.is_none_or(|last| last.depth() < key.depth());
-        if !same_thread || content != Some(digest) || !in_order {
+        if !same_thread || !is_same || !in_order {
             return Ok(None);
         }
         last = Some(key);
         items.push(AppendedItem { id: item.id, branch, depth: key.depth(), hash });
     }
     Ok((!items.is_empty()).then_some(Appended { items, repeated: true }))
+}
+
+/// What a stored item's digest was computed with.
+enum Salt {
+    Stored(Option<[u8; 16]>),
+    /// It is gone with the content.
+    Redacted,
 }
 
 /// A thread held for writing inside a transaction.

@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
+use crate::content;
 use crate::db::{Tx, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::id::{Address, BranchId, ItemId, ItemKey, ThreadId, WriterId};
@@ -13,6 +14,7 @@ use crate::item::Hash;
 use crate::keys::Hex;
 use crate::log::path;
 use crate::log::read::{load_spliced, read_ids};
+use crate::records;
 
 /// How many items are read at once, and after how many bytes a page ends.
 const PAGE: i64 = 64;
@@ -22,7 +24,7 @@ statements! {
     PROOF_BRANCHES = "SELECT key, id, parent, base, tip, tip_hash FROM branches WHERE thread = ?1 ORDER BY key";
     PROOF_STANDING = "SELECT fork_item, head, head_is_tip FROM threads WHERE id = ?1";
     PROOF_ITEMS = "SELECT i.key, i.id, i.turn, i.kind, i.role, i.format, i.salt, w.id, i.epoch, i.tick, i.created_at, i.sources,
-        i.digest, i.hash, i.size, i.chain FROM items i LEFT JOIN writers w ON w.key = i.writer
+        i.digest, i.hash, i.size, i.chain, i.encoding FROM items i LEFT JOIN writers w ON w.key = i.writer
         WHERE i.key BETWEEN ?1 AND ?2 ORDER BY i.key LIMIT ?3";
 }
 
@@ -57,8 +59,11 @@ pub(crate) struct ProofItem {
     role: Option<String>,
     format: String,
     salt: Option<Hex<16>>,
-    /// Base64.
-    content: String,
+    /// Base64; none when it was redacted and nothing stands in its place.
+    content: Option<String>,
+    /// The number of the record that says who took content away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redaction: Option<i64>,
     digest: Hash,
     writer: Option<WriterId>,
     epoch: i64,
@@ -124,7 +129,8 @@ pub(crate) fn items(tx: &mut dyn Tx, branch: &ProofBranch, from: u32) -> Result<
             role: row.opt_text(4)?.map(str::to_owned),
             format: row.text(5)?.to_owned(),
             salt: salt.map(Hex),
-            content: String::new(),
+            content: salt.map(|_| String::new()),
+            redaction: content::is_redacted(row.int(16)?).then_some(0),
             digest: row.parse(12, Hash::from_slice(row.blob(12)?), "a hash")?,
             writer: row.opt_blob(7)?.and_then(WriterId::from_slice),
             epoch: row.int(8)?,
@@ -137,7 +143,12 @@ pub(crate) fn items(tx: &mut dyn Tx, branch: &ProofBranch, from: u32) -> Result<
         Ok(if bytes < PAGE_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;
     let fill = |(key, mut item): (ItemKey, ProofItem)| {
-        item.content = STANDARD.encode(load_spliced(tx, key)?);
+        if item.content.is_some() {
+            item.content = Some(STANDARD.encode(load_spliced(tx, key)?));
+        }
+        if item.redaction.is_some() {
+            item.redaction = records::redaction_of(tx, item.id)?.map(|record| record.number);
+        }
         Ok(item)
     };
     found.into_iter().map(fill).collect()

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::id::{ItemKey, ThreadId};
 use crate::item::Hash;
 use crate::log::{blobs, path};
-use crate::seals;
+use crate::records;
 use crate::time::Timestamp;
 
 /// How many items go in one transaction: well under ten milliseconds.
@@ -121,7 +121,7 @@ pub(crate) fn begin(
         tx.execute(RECORD_TIP, &args)?;
     }
     // With the epoch from before: a later thread of this id has a greater one, and this record says nothing of it.
-    seals::record_purge(tx, store, thread, epoch, now)?;
+    records::put_purge(tx, store, thread, epoch, now)?;
     // Before the fork point goes: those who are behind it may be reached by nobody once this thread is gone.
     tx.execute(MARK_STUBS_BEHIND, &[id])?;
     tx.execute(DELETE_CLAIM, &[id])?;

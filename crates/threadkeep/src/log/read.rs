@@ -10,6 +10,7 @@ use crate::id::{Address, ItemId, ItemKey, ThreadId, WriterId};
 use crate::item::{Hash, Item, Kind, Role};
 use crate::log::path::{self, Segment};
 use crate::log::{blobs, head};
+use crate::records;
 use crate::thread::Page;
 use crate::time::Timestamp;
 
@@ -236,7 +237,7 @@ impl Reader {
     ) -> Result<()> {
         let asked = i64::try_from(asked).unwrap_or(i64::MAX);
         let statement = if newest_first { RANGE_DOWN } else { RANGE_UP };
-        let (mut spliced, mut last) = (Vec::new(), None);
+        let (mut spliced, mut redacted, mut last) = (Vec::new(), Vec::new(), None);
         let scanned = tx.query(statement, &[from.0.into(), to.0.into(), asked.into()], &mut |row| {
             let key = row.int(0)?;
             let is_next = last.is_none_or(|last| if newest_first { key < last } else { key > last });
@@ -252,6 +253,9 @@ impl Reader {
             if !whole {
                 spliced.push(self.items.len());
             }
+            if content::is_redacted(row.int(15)?) {
+                redacted.push(self.items.len());
+            }
             self.bytes += usize::try_from(row.int(14)?).unwrap_or(0);
             self.items.push(item);
             Ok(if self.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -261,7 +265,13 @@ impl Reader {
             Err(Error::Corrupt { .. }) if !self.items.is_empty() => self.before_damage = true,
             scanned => scanned?,
         }
-        self.load_payloads(tx, segment, &spliced)
+        self.load_payloads(tx, segment, &spliced)?;
+        for index in redacted {
+            let Some(item) = self.items.get_mut(index) else { continue };
+            // One that is not on record is a matter of verification; what is left can be read.
+            item.redaction = records::redaction_of(tx, item.id)?.map(|record| Box::new((&record).into()));
+        }
+        Ok(())
     }
 
     /// Loads what is stored apart from its items.
@@ -310,6 +320,7 @@ impl Reader {
             content,
             digest: row.parse(12, Hash::from_slice(row.blob(12)?), "a hash")?,
             hash: row.parse(13, Hash::from_slice(row.blob(13)?), "a hash")?,
+            redaction: None,
         };
         Ok((item, whole))
     }
@@ -325,8 +336,12 @@ fn name_item(error: Error, segment: &Segment, depth: u32) -> Error {
 /// The content of a row whose columns from `at` on are size, encoding and content.
 pub(crate) fn row_content(row: &Row<'_>, at: usize, blob: &mut dyn FnMut(Hash) -> Result<Vec<u8>>) -> Result<Vec<u8>> {
     let size = usize::try_from(row.int(at)?).unwrap_or(usize::MAX);
-    let bytes = row.opt_blob(at + 2)?.ok_or_else(|| Error::corrupt("item content", "it is missing"))?;
-    content::decode(row.int(at + 1)?, size, bytes, blob)
+    let encoding = row.int(at + 1)?;
+    match row.opt_blob(at + 2)? {
+        Some(bytes) => content::decode(encoding, size, bytes, blob),
+        None if content::is_redacted(encoding) => Ok(Vec::new()),
+        None => Err(Error::corrupt("item content", "it is missing")),
+    }
 }
 
 /// Loads content whose payloads are stored apart.
@@ -334,10 +349,13 @@ pub(crate) fn load_spliced(tx: &mut dyn Tx, key: ItemKey) -> Result<Vec<u8>> {
     let place = || format!("item {}", key.0);
     let stored = query_one(tx, ONE, &[key.0.into()], |row| {
         let size = usize::try_from(row.int(14)?).unwrap_or(usize::MAX);
-        Ok((row.int(15)?, size, row.blob(16)?.to_vec()))
+        Ok((row.int(15)?, size, row.opt_blob(16)?.map(<[u8]>::to_vec)))
     })?;
-    let (encoding, size, bytes) = stored.ok_or_else(|| Error::corrupt(place(), "it is missing"))?;
-    content::decode(encoding, size, &bytes, &mut |digest| blobs::load(tx, digest))
+    match stored.ok_or_else(|| Error::corrupt(place(), "it is missing"))? {
+        (encoding, size, Some(bytes)) => content::decode(encoding, size, &bytes, &mut |digest| blobs::load(tx, digest)),
+        (encoding, _, None) if content::is_redacted(encoding) => Ok(Vec::new()),
+        _ => Err(Error::corrupt(place(), "its content is missing")),
+    }
 }
 
 /// Reads a list of ids that are stored one after the other.

@@ -8,6 +8,8 @@ pub(crate) mod plain;
 
 use std::ops::ControlFlow;
 
+use uuid::Uuid;
+
 use crate::chain;
 use crate::content::Blob;
 use crate::db::{Owned, Row, Tx, Value, query_all, query_one, statements};
@@ -18,6 +20,8 @@ use crate::log::append::{self, NewBranch};
 use crate::log::order::{self, Top};
 use crate::log::verify::{Checked, checked_columns, read_checked};
 use crate::log::{blobs, path};
+use crate::records;
+use crate::seal::RedactionRecord;
 use crate::threads;
 use crate::time::Timestamp;
 
@@ -25,6 +29,7 @@ use crate::time::Timestamp;
 const PAGE_ITEMS: i64 = 500;
 const PAGE_BYTES: usize = 4 << 20;
 const PAGE_TURNS: i64 = 1_000;
+const PAGE_REDACTIONS: i64 = 100;
 /// A stub whose rows are not all there yet.
 const COPYING: &str = "copying";
 
@@ -32,7 +37,7 @@ statements! {
     THREADS = "SELECT id, updated, items FROM threads WHERE shelf < 3 AND (updated > ?1 OR (updated = ?1 AND id > ?2))
         ORDER BY updated, id LIMIT ?3";
     STATE = "SELECT workspace, shelf, version, epoch, head, head_hash, head_is_tip, fork_item, items, branches, turns, open_turn,
-        updated_at FROM threads WHERE id = ?1";
+        updated_at, (SELECT count(DISTINCT item) FROM redactions WHERE thread = ?1) FROM threads WHERE id = ?1";
     BRANCH_ROWS = "SELECT key, id, parent, base, tip, tip_hash, label, cleared, created_at FROM branches WHERE thread = ?1
         ORDER BY key";
     BRANCH_OWNER = "SELECT thread FROM branches WHERE key = ?1";
@@ -74,6 +79,10 @@ statements! {
         agent = ?16, source = ?17, provider = ?18, model = ?19, cwd = ?20, working_path = ?21, rollout_path = ?22, git_sha = ?23,
         git_branch = ?24, git_origin = ?25, cli_version = ?26, sandbox_policy = ?27, approval_policy = ?28, memory_mode = ?29,
         persona = ?30, parent = ?31, end_reason = ?32, token_usage = ?33, extra = ?34 WHERE id = ?1";
+    REDACTED_ROW = "SELECT salt, size, encoding, content FROM items WHERE key = ?1";
+    PUT_REDACTED = "UPDATE items SET salt = ?2, size = ?3, encoding = ?4, content = ?5 WHERE key = ?1";
+    RAISE_VERSION = "UPDATE threads SET version = version + 1 WHERE id = ?1";
+    ONE_CHECKED = concat!("SELECT ", checked_columns!(), " FROM items i LEFT JOIN writers w ON w.key = i.writer WHERE i.key = ?1");
     NAME_STUB = "UPDATE threads SET status = ?2 WHERE id = ?1 AND shelf = 3";
 }
 
@@ -113,6 +122,8 @@ pub(crate) struct Snapshot {
     turns: i64,
     open_turn: Option<i64>,
     updated_at: i64,
+    /// How many of its items were redacted.
+    redacted: i64,
     pub(crate) branches: Vec<BranchRow>,
     /// The threads whose items its branches continue, or that it was forked from.
     pub(crate) ancestors: Vec<ThreadId>,
@@ -164,6 +175,7 @@ pub(crate) fn snapshot(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Option<Snap
                 turns: row.int(10)?,
                 open_turn: row.opt_int(11)?,
                 updated_at: row.int(12)?,
+                redacted: row.int(13)?,
                 branches: Vec::new(),
                 ancestors: Vec::new(),
                 files: Vec::new(),
@@ -224,11 +236,19 @@ impl BranchRow {
 impl Snapshot {
     /// Whether the other store has the same of this thread.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        !self.is_later_than(other) && self.has_same_log(other) && self.files == other.files
+        !self.is_later_than(other)
+            && !self.is_redacted_since(other)
+            && self.has_same_log(other)
+            && self.files == other.files
     }
 
     fn is_later_than(&self, other: &Self) -> bool {
         self.version > other.version || self.updated_at > other.updated_at
+    }
+
+    /// Whether content was taken out of it that is still in the other one.
+    pub(crate) fn is_redacted_since(&self, other: &Self) -> bool {
+        self.redacted > other.redacted
     }
 
     /// Whether the chains, the head and the turns are the same.
@@ -322,6 +342,8 @@ struct ItemRow {
     /// The columns of the table but the key and the writer.
     values: Vec<Owned>,
     blobs: Vec<Blob>,
+    /// What is on record of content that was taken away.
+    redaction: Option<RedactionRecord>,
 }
 
 impl ItemPage {
@@ -351,11 +373,12 @@ pub(crate) fn items(tx: &mut dyn Tx, thread: &ThreadId, from: Missing<'_>) -> Re
     let (mut depth, mut parent) = (from.next, from.after.unwrap_or_else(|| chain::genesis(thread)));
     let mut items = Vec::with_capacity(read.len());
     for (mut checked, mut item) in read {
-        checked.load_payloads(tx)?;
+        checked.load_rest(tx)?;
         if let Some(problem) = checked.check(thread, depth, parent) {
             return Err(Error::corrupt(format!("item {} at depth {depth}", checked.id), problem));
         }
         item.blobs = blobs::stored_with(tx, checked.key)?;
+        item.redaction = checked.redaction.take();
         bytes += item.blobs.iter().map(|blob| blob.data.len()).sum::<usize>();
         (depth, parent) = (depth + 1, checked.hash);
         items.push(item);
@@ -384,6 +407,7 @@ fn read_item(row: &Row<'_>, checked: &Checked) -> Result<ItemRow> {
         writer: (writer, row.text(19)?.to_owned(), row.int(20)?),
         values: COLUMNS.iter().map(|column| row.owned(*column)).collect::<Result<_>>()?,
         blobs: Vec::new(),
+        redaction: None,
     })
 }
 
@@ -406,7 +430,13 @@ pub(crate) fn begin(tx: &mut dyn Tx, source: &Snapshot, workspace: WorkspaceId, 
 }
 
 /// Writes a page of items behind those that are there, under the epoch that the thread has here.
-pub(crate) fn put_items(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64, page: &ItemPage, origin: &str) -> Result<()> {
+pub(crate) fn put_items(
+    tx: &mut dyn Tx,
+    store: Uuid,
+    (thread, epoch): (&ThreadId, i64),
+    page: &ItemPage,
+    origin: &str,
+) -> Result<()> {
     let (Some(first), Some(last)) = (page.items.first(), page.items.last()) else { return Ok(()) };
     let id = Address { branch: page.branch.id, depth: 0 };
     let (number, is_new) = match path::key_of(tx, id)? {
@@ -424,6 +454,9 @@ pub(crate) fn put_items(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64, page: &I
         values.extend(behind.iter().map(Owned::value));
         append::insert_row(tx, item.id, &values)?;
         blobs::store(tx, key, &item.blobs)?;
+        if let Some(redaction) = &item.redaction {
+            records::put_redaction(tx, store, redaction)?;
+        }
     }
     append::record_tip(tx, ItemKey::new(number, last.depth), last.hash)?;
     let count = i64::try_from(page.items.len()).unwrap_or(0);
@@ -478,6 +511,69 @@ fn with_origin(machine: &str, origin: &str) -> String {
 
 /// Stands between a machine and the store that it wrote.
 const ORIGIN: &str = " in the store ";
+
+/// Items that are the same in two stores, and of which one has had content taken away.
+#[derive(Debug, Default)]
+pub(crate) struct RedactedPage {
+    pub(crate) items: Vec<RedactedRow>,
+    /// Where the next page begins: behind this record.
+    pub(crate) last: i64,
+}
+
+#[derive(Debug)]
+pub(crate) struct RedactedRow {
+    record: RedactionRecord,
+    /// Salt, size, encoding and content, as they are stored.
+    values: Vec<Owned>,
+    blobs: Vec<Blob>,
+}
+
+/// Reads what was redacted of a thread's items, after a record; an item comes with its last redaction. Nothing when there is no more.
+pub(crate) fn redactions(tx: &mut dyn Tx, thread: &ThreadId, after: i64) -> Result<Option<RedactedPage>> {
+    let records = records::redactions_in(tx, thread, after, PAGE_REDACTIONS)?;
+    let Some(last) = records.last().map(|record| record.number) else { return Ok(None) };
+    let mut page = RedactedPage { items: Vec::new(), last };
+    for record in records {
+        let Some(id) = record.item.map(|item| item.id) else { continue };
+        if records::redaction_of(tx, id)?.is_none_or(|newest| newest.number != record.number) {
+            continue;
+        }
+        let Some(key) = path::key_by_id(tx, id)? else { continue };
+        let found = query_one(tx, REDACTED_ROW, &[key.0.into()], |row| {
+            (0..4).map(|column| row.owned(column)).collect::<Result<Vec<_>>>()
+        })?;
+        let Some(values) = found else { continue };
+        page.items.push(RedactedRow { record, values, blobs: blobs::stored_with(tx, key)? });
+    }
+    Ok(Some(page))
+}
+
+/// Takes away here what was taken away there, unless it was redacted here later.
+pub(crate) fn put_redactions(tx: &mut dyn Tx, store: Uuid, thread: &ThreadId, page: &RedactedPage) -> Result<()> {
+    for RedactedRow { record, values, blobs } in &page.items {
+        let Some(subject) = record.item else { continue };
+        let Some(key) = path::key_by_id(tx, subject.id)? else { continue };
+        let known = records::redaction_of(tx, subject.id)?;
+        if known.is_some_and(|known| known.at >= record.at) {
+            continue;
+        }
+        blobs::release(tx, key)?;
+        let mut args = vec![key.0.into()];
+        args.extend(values.iter().map(Owned::value));
+        tx.execute(PUT_REDACTED, &args)?;
+        blobs::store(tx, key, blobs)?;
+        records::put_redaction(tx, store, record)?;
+        let mut checked = query_one(tx, ONE_CHECKED, &[key.0.into()], read_checked)?;
+        if let Some(checked) = &mut checked {
+            checked.load_rest(tx)?;
+            if let Some(problem) = checked.content_problem() {
+                return Err(Error::corrupt(format!("item {} at depth {}", subject.id, subject.depth), problem));
+            }
+        }
+        tx.execute(RAISE_VERSION, &[thread.as_str().into()])?;
+    }
+    Ok(())
+}
 
 /// The turns from the first one on that the other store lacks or may have in an earlier state.
 pub(crate) fn first_turn_to_put(tx: &mut dyn Tx, thread: &ThreadId) -> Result<i64> {

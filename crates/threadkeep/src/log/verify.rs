@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::chain::{self, Link};
+use crate::content;
 use crate::db::{Row, Tx, Value, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::id::{Address, BranchId, ItemId, ItemKey, ThreadId, WriterId};
@@ -14,6 +15,8 @@ use crate::item::{Hash, Kind, Role};
 use crate::log::path;
 use crate::log::read::{load_spliced, read_ids, row_content};
 use crate::planted::{self, Defect};
+use crate::records;
+use crate::seal::{NOTHING, RedactionRecord};
 use crate::seals::{self, Stated, Statements, Witnesses};
 use crate::time::Timestamp;
 
@@ -153,6 +156,8 @@ pub enum GapKind {
     NoAnchor,
     /// What is missing was purged, says a record that no seal vouches for yet.
     UnsealedPurge,
+    /// Content was redacted, says a record that no seal vouches for yet.
+    UnsealedRedaction,
     /// What an earlier verification found in order was not looked at again.
     NotLookedAt,
 }
@@ -166,6 +171,7 @@ impl GapKind {
             Self::UnknownKey => "unknown-key",
             Self::NoAnchor => "no-anchor",
             Self::UnsealedPurge => "unsealed-purge",
+            Self::UnsealedRedaction => "unsealed-redaction",
             Self::NotLookedAt => "not-looked-at",
         }
     }
@@ -182,6 +188,9 @@ impl GapKind {
                 "no seal is known outside of the store: an older copy of the whole store, with older seals, would not show"
             }
             Self::UnsealedPurge => "what is missing was purged, says a record that no seal vouches for yet",
+            Self::UnsealedRedaction => {
+                "content was redacted, says a record that no seal vouches for yet: whoever removed it could have written that"
+            }
             Self::NotLookedAt => "what an earlier verification found in order was not looked at again",
         }
     }
@@ -201,6 +210,8 @@ pub(crate) struct Progress {
     witness: Witness,
     witnesses: Arc<Witnesses>,
     own_items: i64,
+    /// The last redaction on record of what was checked.
+    last_redaction: i64,
 }
 
 /// The last item of a branch that was looked at.
@@ -301,6 +312,7 @@ pub(crate) fn start(
         witness,
         witnesses: Arc::clone(witnesses),
         own_items: 0,
+        last_redaction: 0,
     })
 }
 
@@ -330,7 +342,7 @@ pub(crate) fn gone(tx: &mut dyn Tx, thread: &ThreadId, witnesses: &Witnesses) ->
     if let Some(seal) = unexplained.iter().map(|stated| stated.seal).max() {
         let reason = format!("the thread is gone: seal {seal} states it, and no purge of it is on record");
         verdict.add(Break { branch: None, depth: None, reason });
-    } else if statements.purged.is_some_and(|(number, _)| number > witnesses.sealed_purges) {
+    } else if statements.purged.is_some_and(|(number, _)| number > witnesses.sealed_records) {
         verdict.lacks(GapKind::UnsealedPurge);
     }
     Ok(verdict)
@@ -419,6 +431,8 @@ impl Progress {
             self.own_items += 1;
             match item {
                 Ok(item) => {
+                    let record = item.redaction.as_ref().map_or(0, |record| record.number);
+                    self.last_redaction = self.last_redaction.max(record);
                     if let Some(problem) = self.problem(tx, &item, &parents)? {
                         self.broken(branch, depth, problem);
                     }
@@ -512,7 +526,7 @@ impl Progress {
         })?;
         for (_, row) in &mut rows {
             if let Ok(row) = row {
-                row.load_payloads(tx)?;
+                row.load_rest(tx)?;
             }
         }
         Ok(rows)
@@ -539,6 +553,9 @@ impl Progress {
             if self.witnesses.trusted.contains(&stated.key) {
                 believed.push(stated);
             }
+        }
+        if self.last_redaction > self.witnesses.sealed_records {
+            self.verdict.lacks(GapKind::UnsealedRedaction);
         }
         if self.verdict.remembered > 0 {
             self.verdict.lacks(GapKind::NotLookedAt);
@@ -613,6 +630,10 @@ pub(crate) struct Checked {
     pub(crate) hash: Hash,
     pub(crate) writer: Option<WriterId>,
     content: Option<Hash>,
+    /// Whether what stands here is not what was written.
+    is_redacted: bool,
+    /// What is on record of that; a carrier that is no store brings it along.
+    pub(crate) redaction: Option<RedactionRecord>,
 }
 
 impl Checked {
@@ -621,8 +642,11 @@ impl Checked {
         chain::content_digest(&self.kind, self.role.as_ref(), &self.format, &salt, content)
     }
 
-    /// Looks at content whose payloads are stored apart, which the scan could not.
-    pub(crate) fn load_payloads(&mut self, tx: &mut dyn Tx) -> Result<()> {
+    /// Looks at content whose payloads are stored apart, and at what is on record, which the scan could not.
+    pub(crate) fn load_rest(&mut self, tx: &mut dyn Tx) -> Result<()> {
+        if self.is_redacted {
+            self.redaction = records::redaction_of(tx, self.id)?;
+        }
         if self.content.is_none() && self.salt.is_some() {
             self.content = match load_spliced(tx, self.key) {
                 Ok(content) => Some(self.digest_of(&content)),
@@ -655,14 +679,8 @@ impl Checked {
         if self.version != chain::VERSION {
             return Some(format!("its chain version {} is not known here", self.version));
         }
-        match self.content {
-            None => {
-                return Some("its content is missing or damaged, and no redaction is on record".to_owned());
-            }
-            Some(found) if found != self.digest && !planted::is(Defect::VerifiesWithoutContent) => {
-                return Some("its content was changed".to_owned());
-            }
-            Some(_) => {}
+        if let Some(problem) = self.content_problem() {
+            return Some(problem.to_owned());
         }
         if self.writer.is_none() {
             return Some("its writer is not known".to_owned());
@@ -672,6 +690,25 @@ impl Checked {
             || hashes.any(|hash| hash == Some(self.hash))
             || planted::is(Defect::VerifiesWithoutHashes);
         (!follows).then(|| "its hash does not follow from its parent and its fields".to_owned())
+    }
+
+    /// What is wrong with the content, or with what stands in its place.
+    pub(crate) fn content_problem(&self) -> Option<&'static str> {
+        if self.is_redacted {
+            let Some(record) = &self.redaction else {
+                return Some("its content was taken away, and no redaction is on record");
+            };
+            let is_on_record =
+                record.item.is_some_and(|item| item.digest == self.digest) && record.replacement == self.content;
+            return (!is_on_record).then_some("what stands in its redacted content's place is not what is on record");
+        }
+        match self.content {
+            None => Some("its content is missing or damaged, and no redaction is on record"),
+            Some(found) if found != self.digest && !planted::is(Defect::VerifiesWithoutContent) => {
+                Some("its content was changed")
+            }
+            Some(_) => None,
+        }
     }
 
     /// The hash that the item has behind this parent.
@@ -710,8 +747,13 @@ pub(crate) fn read_checked(row: &Row<'_>) -> Result<Checked> {
         hash: row.parse(13, Hash::from_slice(row.blob(13)?), "a hash")?,
         writer: row.opt_blob(17)?.and_then(WriterId::from_slice),
         content: None,
+        is_redacted: content::is_redacted(row.int(15)?),
+        redaction: None,
     };
-    if item.salt.is_some() {
+    if item.is_redacted && item.salt.is_none() {
+        // A digest that nothing has: bytes that nobody vouches for must not stand there.
+        item.content = row.opt_blob(16)?.map(|_| NOTHING);
+    } else if item.salt.is_some() {
         item.content = match row_content(row, 14, &mut |digest| Err(Error::not_found("blob", digest))) {
             Ok(content) => Some(item.digest_of(&content)),
             // Payloads are loaded after the scan; damage shows as a missing digest.

@@ -263,13 +263,22 @@ pub(crate) struct Index {
     fresh: Vec<u8>,
     /// Whether the last line lacks its end.
     is_torn: bool,
+    /// Whether a former line has a name that its thread no longer has: it may have been taken away on purpose.
+    has_former_names: bool,
 }
 
 impl Index {
     /// Reads the index; lines that can't be read are passed over.
     pub(crate) fn read(folder: &Folder) -> Result<Self> {
         let path = folder.root.join(INDEX);
-        let mut index = Self { path, entries: HashMap::new(), lines: 0, fresh: Vec::new(), is_torn: false };
+        let mut index = Self {
+            path,
+            entries: HashMap::new(),
+            lines: 0,
+            fresh: Vec::new(),
+            is_torn: false,
+            has_former_names: false,
+        };
         let mut lines = match Lines::open(&index.path) {
             Err(Error::NotFound { .. }) => return Ok(index),
             lines => lines?,
@@ -290,6 +299,7 @@ impl Index {
         if self.entries.get(&entry.id) == Some(&entry) {
             return;
         }
+        self.has_former_names |= self.entries.get(&entry.id).is_some_and(|former| former.name != entry.name);
         drop(serde_json::to_writer(&mut self.fresh, &entry));
         self.fresh.push(b'\n');
         self.lines += 1;
@@ -301,7 +311,7 @@ impl Index {
         if self.fresh.is_empty() {
             return Ok(());
         }
-        if self.lines > 2 * self.entries.len() + SPARE_LINES {
+        if self.has_former_names || self.lines > 2 * self.entries.len() + SPARE_LINES {
             return self.compact(folder, host);
         }
         let failed = |error: std::io::Error| Error::io("write", &self.path, &error);
@@ -317,7 +327,8 @@ impl Index {
         copy::sync(&folder.root)
     }
 
-    fn compact(&mut self, folder: &Folder, host: &dyn Host) -> Result<()> {
+    /// Writes the lines that count, and nothing else.
+    pub(crate) fn compact(&mut self, folder: &Folder, host: &dyn Host) -> Result<()> {
         let kept: BTreeMap<&ThreadId, &Entry> = self.entries.iter().filter(|(_, entry)| entry.file.is_some()).collect();
         let mut file = folder.begin(Path::new(INDEX), host)?;
         for entry in kept.values() {
@@ -328,7 +339,7 @@ impl Index {
         file.sync()?;
         self.lines = kept.len();
         self.fresh.clear();
-        self.is_torn = false;
+        (self.is_torn, self.has_former_names) = (false, false);
         folder.publish(&file, Path::new(INDEX)).map(drop)
     }
 }

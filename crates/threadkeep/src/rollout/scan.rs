@@ -18,7 +18,7 @@ use crate::item::Hash;
 use crate::log::rows::plain::{
     FoundBranch, PlainHead, PlainItem, PlainThread, PlainTurn, PlainWriter, page_of, snapshot_of, turn_of,
 };
-use crate::log::rows::{ItemPage, Missing, Snapshot, TurnRow};
+use crate::log::rows::{ItemPage, Missing, RedactedPage, Snapshot, TurnRow};
 
 /// So many problems of a file are told; the others are counted.
 const TOLD_PROBLEMS: usize = 1_000;
@@ -82,6 +82,8 @@ pub(crate) struct Rollout {
     pub(crate) metadata: PlainThread,
     pub(crate) snapshot: Snapshot,
     branches: HashMap<BranchId, Vec<Run>>,
+    /// Where items stand whose content was taken away.
+    redacted: Vec<u64>,
     turns: BTreeMap<i64, PlainTurn>,
     reader: Mutex<Option<Lines>>,
 }
@@ -129,6 +131,29 @@ impl Rollout {
             return Err(lost());
         }
         page_of(&self.report.thread, from, plain, |id| self.writer(id))
+    }
+
+    /// Reads a page of the items whose content was taken away, after as many of them.
+    pub(crate) fn redactions(&self, after: i64) -> Result<Option<RedactedPage>> {
+        let from = usize::try_from(after).unwrap_or(usize::MAX);
+        let offsets: Vec<u64> = self.redacted.iter().skip(from).take(PAGE_ITEMS).copied().collect();
+        if offsets.is_empty() {
+            return Ok(None);
+        }
+        let mut page =
+            RedactedPage { last: i64::try_from(from + offsets.len()).unwrap_or(i64::MAX), ..RedactedPage::default() };
+        let (mut kept, mut bytes) = (self.reader.lock().unwrap_or_else(PoisonError::into_inner), Vec::new());
+        for offset in offsets {
+            let mut lines = Lines::at(kept.take(), &self.report.file, offset)?;
+            let is_there = lines.next(&mut bytes)?.is_some();
+            *kept = Some(lines);
+            for (_, record) in format::records(&bytes).0.into_iter().filter(|_| is_there) {
+                if let Ok(Line::Item(item)) = format::parse(record) {
+                    page.items.extend(item.redacted_row(&self.report.thread)?);
+                }
+            }
+        }
+        Ok(Some(page))
     }
 
     /// Reads a page of turns, from an ordinal on.
@@ -210,6 +235,7 @@ struct Scan {
     metadata_line: u64,
     branches: Vec<Growing>,
     by_id: HashMap<BranchId, usize>,
+    redacted: Vec<u64>,
     turns: BTreeMap<i64, (u64, PlainTurn)>,
     /// The last item that has a place, if it stands behind the last line of metadata.
     newest: Option<PlainHead>,
@@ -241,6 +267,7 @@ impl Scan {
             metadata_line: 0,
             branches: Vec::new(),
             by_id: HashMap::new(),
+            redacted: Vec::new(),
             turns: BTreeMap::new(),
             newest: None,
             last_placed: None,
@@ -337,6 +364,9 @@ impl Scan {
         if let Some(branch) = self.branches.get_mut(at) {
             branch.grow(item, line, offset);
         }
+        if item.redaction.is_some() {
+            self.redacted.push(offset);
+        }
         self.report.items += 1;
         self.epoch = self.epoch.max(item.epoch);
         self.newest = Some(PlainHead { branch: item.branch, depth: item.depth, hash: item.hash });
@@ -411,14 +441,16 @@ impl Scan {
         metadata.head = self.head(&metadata);
         self.keep_turns(&mut metadata);
         let found: Vec<FoundBranch> = self.branches.iter().map(|branch| branch.found.clone()).collect();
-        let snapshot = snapshot_of(&metadata, &found, self.epoch)?;
+        let redacted = i64::try_from(self.redacted.len()).unwrap_or(i64::MAX);
+        let snapshot = snapshot_of(&metadata, &found, self.epoch, redacted)?;
         self.report.branches = found.len() as u64;
         self.report.turns = self.turns.len() as u64;
         self.report.head = metadata.head.map(|head| Address { branch: head.branch, depth: head.depth });
         self.report.head_hash = metadata.head.map(|head| head.hash);
         let branches = self.branches.into_iter().map(|branch| (branch.found.id, branch.runs)).collect();
         let turns = self.turns.into_iter().map(|(ordinal, (_, turn))| (ordinal, turn)).collect();
-        Ok(Rollout { report: self.report, metadata, snapshot, branches, turns, reader: Mutex::new(None) })
+        let (report, redacted, reader) = (self.report, self.redacted, Mutex::new(None));
+        Ok(Rollout { report, metadata, snapshot, branches, redacted, turns, reader })
     }
 
     /// Tells what the last metadata names and the file lacks.

@@ -250,13 +250,15 @@ pub(super) fn entropy(bytes: &[u8]) -> f64 {
 }
 
 fn parse(id: &str, pattern: &str, alphabet: Alphabet) -> Result<Hir> {
-    let read = |unicode| ParserBuilder::new().utf8(false).unicode(unicode).build().parse(pattern);
-    let hir = match alphabet {
+    let read = |unicode| {
+        let parsed = ParserBuilder::new().utf8(false).unicode(unicode).build().parse(pattern);
+        parsed.map_err(|error| invalid(id, &error.to_string()))
+    };
+    match alphabet {
         // A class of letters beyond ASCII is about Unicode whatever was asked for.
         Alphabet::Bytes => read(false).or_else(|_| read(true)),
         Alphabet::Unicode => read(true),
-    };
-    hir.map_err(|error| invalid(id, &error.to_string()))
+    }
 }
 
 fn compile(id: &str, hir: &Hir) -> Result<Regex> {

@@ -15,6 +15,7 @@ use crate::id::ThreadId;
 use crate::item::Hash;
 use crate::keys::{Key, KeyFolder, LastSeal, PublicKey};
 use crate::log::proof;
+use crate::records;
 use crate::seal::{Anchors, SealedHead};
 use crate::seals::{self, MOST_HEADS};
 use crate::time::Timestamp;
@@ -100,12 +101,12 @@ impl Store {
         let mut anchors = Anchors::of(self.id());
         let folder = self.inner.keys.as_ref().map(KeyFolder::list).transpose()?.unwrap_or_default();
         loop {
-            let after = i64::try_from(anchors.purges.len()).unwrap_or(i64::MAX);
-            let page = self.inner.db.read(move |tx| seals::purges(tx, after, PAGE)).await?;
+            let after = i64::try_from(anchors.records.len()).unwrap_or(i64::MAX);
+            let page = self.inner.db.read(move |tx| records::page(tx, after, PAGE)).await?;
             if page.is_empty() {
                 break;
             }
-            anchors.purges.extend(page);
+            anchors.records.extend(page);
         }
         loop {
             let after = anchors.seals.last().map_or(0, |seal| seal.number);
@@ -232,8 +233,8 @@ impl<'a> Scribe<'a> {
                 newest = Some(self.put(&mut report, std::mem::replace(&mut heads, rest)).await?);
             }
         }
-        let purged = self.inner.db.read(seals::has_unsealed_purges).await?;
-        if !heads.is_empty() || (purged && report.seals == 0) {
+        let has_records = self.inner.db.read(records::has_unsealed).await?;
+        if !heads.is_empty() || (has_records && report.seals == 0) {
             newest = Some(self.put(&mut report, heads).await?);
         }
         report.newest = match newest {

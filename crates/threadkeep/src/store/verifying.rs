@@ -10,13 +10,14 @@ use crate::id::ThreadId;
 use crate::item::Hash;
 use crate::keys::{self, PublicKey};
 use crate::log::verify::{self, Break, Verdict, VerifyReport};
+use crate::records;
 use crate::seal::{self, Anchors, Seal, SealCheck};
 use crate::seals::{self, Stated, Witnesses};
 use crate::thread::{ListQuery, Shelves, SortKey};
 use crate::threads::Scope;
 use crate::time::Timestamp;
 
-/// How many threads, purges or gone threads are read at once.
+/// How many threads, records or gone threads are read at once.
 const PAGE: i64 = 500;
 
 /// What a verification is to look at.
@@ -163,7 +164,7 @@ impl Threads {
     }
 
     /// A page of what is left of purged threads, with the last id of it.
-    async fn page_of_stubs(&self, after: &str) -> Result<Option<(String, Vec<ThreadId>)>> {
+    pub(super) async fn page_of_stubs(&self, after: &str) -> Result<Option<(String, Vec<ThreadId>)>> {
         let after = after.to_owned();
         let page = self.inner.db.read(move |tx| verify::stubs(tx, &after, PAGE)).await?;
         Ok(page.last().map(ToString::to_string).map(|last| (last, page)))
@@ -178,8 +179,8 @@ struct Found {
     anchored: Option<i64>,
 }
 
-/// The store's record of purges, checked: the hash after each of them.
-type PurgeHashes = Vec<Hash>;
+/// The store's record of purges and redactions, checked: the hash after each of them.
+type RecordHashes = Vec<Hash>;
 
 impl Inner {
     /// Checks the seals of the store, and compares them with what is known outside of it.
@@ -193,16 +194,16 @@ impl Inner {
             false => options.trust.clone(),
         };
         found.witnesses.trusted = keys::trusted(roots, &known);
-        // Before the purges: a seal vouches for those that were on record when it was made.
+        // Before the records: a seal vouches for those that were there when it was made.
         found.witnesses.upto = self.db.read(seals::newest).await?.map_or(0, |(number, _)| number);
-        let purges = self.look_at_purges(&mut found).await?;
-        self.check_seals(&purges, &mut found).await?;
+        let records = self.look_at_records(&mut found).await?;
+        self.check_seals(&records, &mut found).await?;
         let mut expected: Vec<(i64, Hash, Timestamp, &str)> = Vec::new();
         if let Some(last) = self.keys.as_ref().map(|keys| keys.last_seal(self.id)).transpose()?.flatten() {
             expected.push((last.number, last.hash, last.at, "the folder of keys"));
         }
         if let Some(anchors) = &options.anchors {
-            self.compare(anchors, &purges, &mut found)?;
+            self.compare(anchors, &records, &mut found)?;
             expected.extend(anchors.newest().map(|(number, hash, at)| (number, hash, at, "the anchors")));
         }
         for (number, hash, at, place) in expected {
@@ -219,23 +220,23 @@ impl Inner {
         Ok(found)
     }
 
-    async fn look_at_purges(&self, found: &mut Found) -> Result<PurgeHashes> {
+    async fn look_at_records(&self, found: &mut Found) -> Result<RecordHashes> {
         let mut all = Vec::new();
         loop {
             let after = i64::try_from(all.len()).unwrap_or(i64::MAX);
-            let page = self.db.read(move |tx| seals::purges(tx, after, PAGE)).await?;
+            let page = self.db.read(move |tx| records::page(tx, after, PAGE)).await?;
             if page.is_empty() {
                 break;
             }
             all.extend(page);
         }
-        Ok(seal::check_purges(self.id, &all).unwrap_or_else(|problem| {
-            found.problems.push(format!("the record of purges was changed: {problem}"));
+        Ok(seal::check_records(self.id, &all).unwrap_or_else(|problem| {
+            found.problems.push(format!("the record of purges and redactions was changed: {problem}"));
             Vec::new()
         }))
     }
 
-    async fn check_seals(&self, purges: &PurgeHashes, found: &mut Found) -> Result<()> {
+    async fn check_seals(&self, records: &RecordHashes, found: &mut Found) -> Result<()> {
         let mut check = SealCheck::new(self.id);
         let mut after = 0;
         loop {
@@ -260,7 +261,7 @@ impl Inner {
                 if seal.number > found.witnesses.upto {
                     return Ok(());
                 }
-                self.judge(&mut check, &seal, (&heads, hash), purges, found);
+                self.judge(&mut check, &seal, (&heads, hash), records, found);
             }
         }
     }
@@ -270,11 +271,11 @@ impl Inner {
         check: &mut SealCheck,
         seal: &Seal,
         (heads, stored): (&[seal::SealedHead], Hash),
-        purges: &PurgeHashes,
+        records: &RecordHashes,
         found: &mut Found,
     ) {
-        let purge = usize::try_from(seal.purges).ok().and_then(|number| purges.get(number)).copied();
-        let problem = check.check(seal, heads, purge);
+        let record = usize::try_from(seal.purges).ok().and_then(|number| records.get(number)).copied();
+        let problem = check.check(seal, heads, record);
         let problem = problem.or_else(|| (seal.hash(self.id) != stored).then(|| "its hash was changed".to_owned()));
         match problem {
             Some(problem) => {
@@ -282,14 +283,14 @@ impl Inner {
                 found.witnesses.bad.insert(seal.number);
             }
             None if found.witnesses.trusted.contains(&seal.key) => {
-                found.witnesses.sealed_purges = found.witnesses.sealed_purges.max(seal.purges);
+                found.witnesses.sealed_records = found.witnesses.sealed_records.max(seal.purges);
             }
             None => {}
         }
     }
 
-    /// Takes what anchors state, and says what they know of purges that the store does not.
-    fn compare(&self, anchors: &Anchors, purges: &PurgeHashes, found: &mut Found) -> Result<()> {
+    /// Takes what anchors state, and says what they know to be on record that the store does not.
+    fn compare(&self, anchors: &Anchors, records: &RecordHashes, found: &mut Found) -> Result<()> {
         if anchors.store != self.id {
             let reason = format!("they are of the store {}, and this is {}", anchors.store, self.id);
             return Err(Error::invalid("anchors", reason));
@@ -301,16 +302,14 @@ impl Inner {
                 outside.entry(head.thread.clone()).or_default().push(stated);
             }
             if found.witnesses.trusted.contains(&seal.key) {
-                found.witnesses.sealed_purges = found.witnesses.sealed_purges.max(seal.purges);
+                found.witnesses.sealed_records = found.witnesses.sealed_records.max(seal.purges);
             }
         }
         found.witnesses.outside = outside;
-        for purge in &anchors.purges {
-            let stored = usize::try_from(purge.number).ok().and_then(|number| purges.get(number));
-            if stored != Some(&purge.hash(self.id)) {
-                let reason =
-                    format!("purge {} of {}, which the anchors name, is not on record", purge.number, purge.thread);
-                found.problems.push(reason);
+        for record in &anchors.records {
+            let stored = usize::try_from(record.number()).ok().and_then(|number| records.get(number));
+            if stored != Some(&record.hash(self.id)) {
+                found.problems.push(format!("{}, which the anchors name, is not on record", record.words()));
             }
         }
         Ok(())

@@ -106,6 +106,11 @@ impl Session {
         }
     }
 
+    /// The same session, whose statements may take as long as this.
+    pub(crate) fn within(self, bound: Duration) -> Self {
+        Self { bound, ..self }
+    }
+
     /// Runs statements without parameters.
     pub(crate) fn batch(&self, sql: &str) -> Result<(), Refusal> {
         self.wait(self.client.batch_execute(sql))

@@ -8,15 +8,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-use super::{BranchRow, DETAIL_COLUMNS, ItemPage, ItemRow, Metadata, Missing, Snapshot, TurnRow, items};
+use super::{BranchRow, DETAIL_COLUMNS, ItemPage, ItemRow, Metadata, Missing, RedactedRow, Snapshot, TurnRow, items};
 use crate::chain;
-use crate::content;
+use crate::content::{self, Blob};
 use crate::db::{Columns, Owned, Row, Tx, Value, query_all, statements};
 use crate::error::{Error, Result};
 use crate::id::{Address, BranchId, ItemId, ItemKey, ThreadId, WorkspaceId, WriterId};
 use crate::item::{Hash, Kind, MAX_CONTENT_BYTES, NewItem, Role, check_text};
 use crate::log::path;
+use crate::log::read::row_content;
 use crate::log::verify::read_checked;
+use crate::seal::{NOTHING, RedactedItem, RedactionRecord, check_grounds};
 use crate::thread::{MAX_TEXT_BYTES, Shelf, Thread};
 use crate::time::Timestamp;
 use crate::workspaces::WorkspaceInfo;
@@ -93,13 +95,28 @@ pub(crate) struct PlainItem {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     sources: Vec<ItemId>,
     chain: i64,
-    /// 16 bytes in base64.
-    salt: String,
+    /// 16 bytes in base64; none when the content was redacted and nothing stands in its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    salt: Option<String>,
     digest: Hash,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) redaction: Option<PlainRedaction>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     text: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     base64: Option<String>,
+}
+
+/// Who took content away, when and why, and the digest of what stands in its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PlainRedaction {
+    by: String,
+    at: i64,
+    reason: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rule: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    replacement: Option<Hash>,
 }
 
 /// Where a branch leaves its parent, and when it did.
@@ -362,13 +379,14 @@ fn owned_address(tx: &mut dyn Tx, address: Address) -> Result<PlainAddress> {
 fn to_plain(item: &ItemRow, branch: BranchId, after: Hash, begins: Option<PlainBranch>) -> Result<PlainItem> {
     let values = Values(&item.values);
     let row = row(&values);
-    let size = usize::try_from(row.int(14)?).unwrap_or(usize::MAX);
-    let bytes = content::decode(row.int(15)?, size, row.blob(16)?, &mut |digest| {
+    let bytes = row_content(&row, 14, &mut |digest| {
         let blob = item.blobs.iter().find(|blob| blob.digest == digest);
         let blob = blob.ok_or_else(|| Error::corrupt(format!("blob {digest}"), "it is missing"))?;
         content::decode_blob(blob.encoding, blob.size, &blob.data)
     })?;
+    let salt = row.opt_blob(11)?.map(|salt| STANDARD.encode(salt));
     let (text, base64) = match String::from_utf8(bytes) {
+        Ok(_) if salt.is_none() => (None, None),
         Ok(text) if reads_well(&text) => (Some(text), None),
         Ok(text) => (None, Some(STANDARD.encode(text))),
         Err(error) => (None, Some(STANDARD.encode(error.as_bytes()))),
@@ -392,8 +410,9 @@ fn to_plain(item: &ItemRow, branch: BranchId, after: Hash, begins: Option<PlainB
         source_id: row.opt_text(8)?.map(str::to_owned),
         sources: ids.filter_map(ItemId::from_slice).collect(),
         chain: row.int(10)?,
-        salt: STANDARD.encode(row.blob(11)?),
+        salt,
         digest: row.parse(12, Hash::from_slice(row.blob(12)?), "a hash")?,
+        redaction: item.redaction.as_ref().map(PlainRedaction::of),
         text,
         base64,
     })
@@ -405,20 +424,29 @@ fn reads_well(text: &str) -> bool {
     long <= text.len() / 8
 }
 
+impl PlainRedaction {
+    fn of(record: &RedactionRecord) -> Self {
+        let RedactionRecord { by, reason, rule, replacement, .. } = record.clone();
+        Self { by, at: record.at.0, reason, rule, replacement }
+    }
+}
+
 impl PlainItem {
     /// About how many bytes it takes.
     pub(crate) fn size(&self) -> usize {
         512 + self.text.as_ref().map_or(0, String::len) + self.base64.as_ref().map_or(0, String::len)
     }
 
-    fn content(&self) -> Result<Vec<u8>> {
+    /// The content; none when it was redacted and nothing stands in its place.
+    fn content(&self) -> Result<Option<Vec<u8>>> {
         let bytes = match (&self.text, &self.base64) {
+            (None, None) if self.redaction.is_some() && self.salt.is_none() => return Ok(None),
             (Some(text), None) => text.as_bytes().to_vec(),
             (None, Some(base64)) => STANDARD.decode(base64).map_err(|_| self.wrong("its content is no base64"))?,
             _ => return Err(self.wrong("its content is missing, or there twice")),
         };
         match bytes.len() <= MAX_CONTENT_BYTES {
-            true => Ok(bytes),
+            true => Ok(Some(bytes)),
             false => Err(self.wrong("its content is larger than any item's")),
         }
     }
@@ -435,10 +463,14 @@ impl PlainItem {
     }
 
     /// The columns between the writer and the content, in the order of [`read_checked`].
-    fn check_row(&self, content: Vec<u8>) -> Result<Vec<Owned>> {
+    fn check_row(&self, content: Option<Vec<u8>>) -> Result<Vec<Owned>> {
         let text = |text: &str| Owned::Text(text.to_owned());
-        let salt = STANDARD.decode(&self.salt).map_err(|_| self.wrong("its salt is no base64"))?;
-        let size = i64::try_from(content.len()).unwrap_or(i64::MAX);
+        let salt = match &self.salt {
+            None => Owned::Null,
+            Some(salt) => Owned::Blob(STANDARD.decode(salt).map_err(|_| self.wrong("its salt is no base64"))?),
+        };
+        let size = content.as_ref().map_or(0, |content| i64::try_from(content.len()).unwrap_or(i64::MAX));
+        let encoding = if self.redaction.is_some() { content::redacted(0) } else { 0 };
         Ok(vec![
             Owned::Int(ItemKey::new(1, self.depth).0),
             Owned::Blob(self.id.as_bytes().to_vec()),
@@ -451,12 +483,12 @@ impl PlainItem {
             Owned::Int(self.created_at),
             self.ids(),
             Owned::Int(self.chain),
-            Owned::Blob(salt),
+            salt,
             Owned::Blob(self.digest.0.to_vec()),
             Owned::Blob(self.hash.0.to_vec()),
             Owned::Int(size),
-            Owned::Int(0),
-            Owned::Blob(content),
+            Owned::Int(encoding),
+            content.map_or(Owned::Null, Owned::Blob),
             Owned::Blob(self.writer.as_bytes().to_vec()),
         ])
     }
@@ -468,8 +500,9 @@ impl PlainItem {
 
     fn check_row_of(&self, thread: &ThreadId, depth: u32, parent: Hash) -> Result<Vec<Owned>> {
         let values = self.check_row(self.content()?)?;
-        let problem = read_checked(&row(&Values(&values)))?.check(thread, depth, parent);
-        if let Some(problem) = problem {
+        let mut checked = read_checked(&row(&Values(&values)))?;
+        checked.redaction = self.record(thread)?;
+        if let Some(problem) = checked.check(thread, depth, parent) {
             return Err(self.wrong(problem));
         }
         let item = NewItem {
@@ -485,14 +518,32 @@ impl PlainItem {
         Ok(values)
     }
 
+    /// What is on record of content that was taken away; its number is that of no store.
+    fn record(&self, thread: &ThreadId) -> Result<Option<RedactionRecord>> {
+        let Some(PlainRedaction { by, at, reason, rule, replacement }) = self.redaction.clone() else {
+            return Ok(None);
+        };
+        check_grounds(&by, &reason, rule.as_deref())?;
+        let item = RedactedItem { branch: self.branch, depth: self.depth, id: self.id, digest: self.digest };
+        let (number, prev, thread, item, at) = (0, NOTHING, thread.clone(), Some(item), Timestamp(at));
+        Ok(Some(RedactionRecord { number, prev, thread, item, replacement, rule, by, reason, at }))
+    }
+
+    /// What was taken out of the item, for a store that has it as it was.
+    pub(crate) fn redacted_row(&self, thread: &ThreadId) -> Result<Option<RedactedRow>> {
+        let Some(record) = self.record(thread)? else { return Ok(None) };
+        let mut values = self.check_row(self.content()?)?;
+        let blobs = store_content(&mut values);
+        let columns = [11, 14, 15, 16].map(|column| values.get(column).cloned().unwrap_or(Owned::Null));
+        Ok(Some(RedactedRow { record, values: columns.into(), blobs }))
+    }
+
     /// The item as the table keeps it, if it passes [`PlainItem::check`].
     fn into_row(self, thread: &ThreadId, depth: u32, parent: Hash, writer: &PlainWriter) -> Result<ItemRow> {
         let mut values = self.check_row_of(thread, depth, parent)?;
+        let redaction = self.record(thread)?;
+        let blobs = store_content(&mut values);
         values.truncate(17);
-        let Some(Owned::Blob(content)) = values.pop() else { return Err(self.wrong("it has no content")) };
-        let stored = content::encode(&content);
-        values.truncate(15);
-        values.extend([Owned::Int(stored.encoding), Owned::Blob(stored.bytes)]);
         // The table has the id that the file gave behind the time.
         values.insert(9, self.source_id.map_or(Owned::Null, Owned::Text));
         values.remove(0);
@@ -503,9 +554,19 @@ impl PlainItem {
             hash: self.hash,
             writer: (writer.id, writer.machine.clone(), writer.created_at),
             values,
-            blobs: stored.blobs,
+            blobs,
+            redaction,
         })
     }
+}
+
+/// Puts the content among the values as the table keeps it; gives what is stored apart from it.
+fn store_content(values: &mut [Owned]) -> Vec<Blob> {
+    let [.., encoding, content, _] = values else { return Vec::new() };
+    let (Owned::Int(flags), Owned::Blob(bytes)) = (&*encoding, &*content) else { return Vec::new() };
+    let stored = content::encode(bytes);
+    (*encoding, *content) = (Owned::Int(stored.encoding | flags), Owned::Blob(stored.bytes));
+    stored.blobs
 }
 
 /// Makes a page of items that were read elsewhere, each checked.
@@ -574,7 +635,12 @@ pub(crate) struct FoundBranch {
 }
 
 /// The snapshot of a thread of which these branches are there. `metadata` is what was said of it last.
-pub(crate) fn snapshot_of(metadata: &PlainThread, found: &[FoundBranch], epoch: i64) -> Result<Snapshot> {
+pub(crate) fn snapshot_of(
+    metadata: &PlainThread,
+    found: &[FoundBranch],
+    epoch: i64,
+    redacted: i64,
+) -> Result<Snapshot> {
     let id = metadata.thread.clone();
     let (mut ancestors, mut branches): (Vec<ThreadId>, Vec<BranchRow>) = (Vec::new(), Vec::new());
     let mut items: i64 = 0;
@@ -615,6 +681,7 @@ pub(crate) fn snapshot_of(metadata: &PlainThread, found: &[FoundBranch], epoch: 
         turns: metadata.turns,
         open_turn: metadata.open_turn,
         updated_at: metadata.number("updated_at").unwrap_or(0),
+        redacted,
         branches,
         ancestors,
         files: Vec::new(),
