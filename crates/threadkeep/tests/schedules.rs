@@ -5,6 +5,7 @@
 //! Each check says what must hold after any schedule; half of the schedules are drawn at random, half are few preemptions at
 //! chosen steps (PCT). `THREADKEEP_SCHEDULES` says how many each check tries, `SHUTTLE_RANDOM_SEED` which.
 #![expect(
+    clippy::enum_variant_names,
     dead_code,
     unreachable_pub,
     unused_imports,
