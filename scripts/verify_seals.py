@@ -55,6 +55,9 @@ def genesis(thread):
 
 
 def content_digest(item):
+    """None of an item in whose content's place nothing stands."""
+    if item["salt"] is None and item["content"] is None:
+        return None
     return h(
         text("threadkeep.content.v1")
         + text(item["kind"])
@@ -62,7 +65,20 @@ def content_digest(item):
         + text(item["format"])
         + lp(bytes.fromhex(item["salt"]))
         + lp(base64.b64decode(item["content"], validate=True))
-    )
+    ).hex()
+
+
+def content_problem(item, redactions):
+    """What is wrong with an item's content, or with what stands in its place."""
+    found = content_digest(item)
+    if item.get("redaction") is None:
+        return None if found == item["digest"] else "its content was changed"
+    record = redactions.get(item["redaction"])
+    if record is None or record["item"] is None or record["item"]["id"] != item["id"]:
+        return "its content was taken away, and no redaction is on record"
+    if record["item"]["digest"] != item["digest"] or record["replacement"] != found:
+        return "what stands in its redacted content's place is not what is on record"
+    return None
 
 
 def item_hash(thread, parent, item):
@@ -100,6 +116,25 @@ def purge_hash(store, purge):
         + text(purge["thread"])
         + number(purge["epoch"])
         + number(purge["at"])
+    )
+
+
+def redaction_hash(store, record):
+    def item(at):
+        return uid(at["branch"]) + number(at["depth"]) + uid(at["id"]) + lp(bytes.fromhex(at["digest"]))
+
+    return h(
+        text("threadkeep.redaction.v1")
+        + uid(store)
+        + number(record["number"])
+        + lp(bytes.fromhex(record["prev"]))
+        + text(record["thread"])
+        + opt(record["item"], item)
+        + opt(record["replacement"], lambda digest: lp(bytes.fromhex(digest)))
+        + opt(record["rule"], text)
+        + text(record["by"])
+        + text(record["reason"])
+        + number(record["at"])
     )
 
 
@@ -143,7 +178,7 @@ class File:
     """A file of lines, taken apart."""
 
     def __init__(self, path):
-        self.keys, self.purges, self.seals, self.heads = [], [], [], {}
+        self.keys, self.records, self.seals, self.heads = [], [], [], {}
         self.branches, self.items = [], {}
         with open(path, encoding="utf-8") as lines:
             self.header = json.loads(next(lines))
@@ -155,8 +190,10 @@ class File:
                     self.heads.setdefault(body["seal"], []).append(body)
                 elif what == "item":
                     self.items.setdefault(body["branch"], []).append(body)
+                elif what in ("purge", "redaction"):
+                    self.records.append((what, body))
                 else:
-                    {"key": self.keys, "purge": self.purges, "seal": self.seals, "branch": self.branches}[what].append(body)
+                    {"key": self.keys, "seal": self.seals, "branch": self.branches}[what].append(body)
         self.store = self.header["store"]
         self.thread = self.header.get("thread")
 
@@ -164,6 +201,7 @@ class File:
 def check_chain(proof, broken):
     """Computes every digest and every hash of the thread anew; gives the hash at every address."""
     at = {}
+    redactions = {body["number"]: body for what, body in proof.records if what == "redaction"}
     for branch in proof.branches:
         name, parent = branch["id"], branch["parent"]
         if parent is None:
@@ -180,8 +218,9 @@ def check_chain(proof, broken):
             depth = item["depth"] + 1
             if item["chain"] != 1:
                 broken.append(f"{place}: chain version {item['chain']} is not known")
-            if content_digest(item).hex() != item["digest"]:
-                broken.append(f"{place}: its content was changed")
+            problem = content_problem(item, redactions)
+            if problem:
+                broken.append(f"{place}: {problem}")
             if before is not None and item_hash(branch["thread"], before, item).hex() != item["hash"]:
                 broken.append(f"{place}: its hash does not follow")
             before = bytes.fromhex(item["hash"])
@@ -192,13 +231,14 @@ def check_chain(proof, broken):
 
 
 def check_seals(file, trusted, broken):
-    """Checks the seals and the purges; gives the numbers of the seals that are believed."""
-    last, purges = ZEROS, [ZEROS]
-    for index, purge in enumerate(file.purges, 1):
-        if purge["number"] != index or bytes.fromhex(purge["prev"]) != last:
-            broken.append(f"purge {purge['number']}: it does not follow")
-        last = purge_hash(file.store, purge)
-        purges.append(last)
+    """Checks the seals and the records; gives the numbers of the seals that are believed, and of the last record that they vouch
+    for."""
+    last, records, sealed = ZEROS, [ZEROS], 0
+    for index, (what, record) in enumerate(file.records, 1):
+        if record["number"] != index or bytes.fromhex(record["prev"]) != last:
+            broken.append(f"{what} {record['number']}: it does not follow")
+        last = {"purge": purge_hash, "redaction": redaction_hash}[what](file.store, record)
+        records.append(last)
     last, believed = ZEROS, set()
     for index, seal in enumerate(file.seals, 1):
         name, preimage = f"seal {seal['number']}", seal_preimage(file.store, seal)
@@ -210,18 +250,20 @@ def check_seals(file, trusted, broken):
             problems.append(f"{name}: its signature does not hold")
         if seal["heads"] != len(heads) or heads_digest(heads).hex() != seal["digest"]:
             problems.append(f"{name}: what it states was changed")
-        if seal["purges"] >= len(purges) or purges[seal["purges"]].hex() != seal["purge_hash"]:
-            problems.append(f"{name}: the record of purges was changed")
+        if seal["purges"] >= len(records) or records[seal["purges"]].hex() != seal["purge_hash"]:
+            problems.append(f"{name}: the record of purges and redactions was changed")
         if not problems and seal["key"] in trusted:
             believed.add(seal["number"])
+            sealed = max(sealed, seal["purges"])
         broken += problems
         last = h(preimage)
-    return believed
+    return believed, sealed
 
 
-def check_stated(proof, at, believed, broken):
+def check_stated(proof, at, believed, sealed, broken):
     """Compares the thread with what is stated of it; gives what no seal that is believed covers."""
-    purged = max((purge["epoch"] for purge in proof.purges if purge["thread"] == proof.thread), default=-1)
+    of_thread = [body["epoch"] for what, body in proof.records if what == "purge" and body["thread"] == proof.thread]
+    purged = max(of_thread, default=-1)
     covered, stated = {}, False
     for number_of, heads in proof.heads.items():
         for head in heads:
@@ -240,6 +282,9 @@ def check_stated(proof, at, believed, broken):
     for branch in proof.branches:
         if stated and branch["thread"] == proof.thread and covered.get(branch["id"]) != branch["tip"]:
             gaps.append(f"branch {branch['id']}: no seal covers what follows depth {covered.get(branch['id'])}")
+    redacted = [item["redaction"] for items in proof.items.values() for item in items if item.get("redaction")]
+    if max(redacted, default=0) > sealed:
+        gaps.append("content was redacted, says a record that no seal that is believed vouches for")
     return gaps
 
 
@@ -276,9 +321,9 @@ def main():
         return 2
     broken = [f"key {key['id']}: its id is another one" for key in file.keys if key_id(key["public"]) != key["id"]]
     try:
-        believed = check_seals(file, trusted, broken)
+        believed, sealed = check_seals(file, trusted, broken)
         at = check_chain(file, broken)
-        gaps = check_stated(file, at, believed, broken) if file.thread else []
+        gaps = check_stated(file, at, believed, sealed, broken) if file.thread else []
     except (ValueError, KeyError, TypeError) as error:
         broken.append(f"a field can't be read: {error!r}")
         believed, at, gaps = set(), {}, []

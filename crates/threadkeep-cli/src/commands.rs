@@ -17,6 +17,7 @@ mod label;
 mod list;
 mod pin;
 mod purge;
+mod redact;
 mod remap;
 mod rename;
 mod restore;
@@ -112,6 +113,7 @@ enum Command {
     Delete(delete::DeleteArgs),
     Restore(restore::RestoreArgs),
     Purge(purge::PurgeArgs),
+    Redact(redact::RedactArgs),
     Export(export::ExportArgs),
     Verify(verify::VerifyArgs),
     Seal(seal::SealArgs),
@@ -252,6 +254,7 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Delete(args) => delete::run(&args, app),
         Command::Restore(args) => restore::run(&args, app),
         Command::Purge(args) => purge::run(&args, app),
+        Command::Redact(args) => redact::run(&args, app),
         Command::Export(args) => export::run(&args, app),
         Command::Verify(args) => verify::run(&args, app),
         Command::Seal(args) => seal::run(&args, app),

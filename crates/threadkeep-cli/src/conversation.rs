@@ -81,6 +81,10 @@ impl Conversation {
         if view.damaged {
             lines.push(out.paint(Ink::Warn, "(damaged: shown as well as it can be read)"));
         }
+        if let Some(told) = item.redaction.as_deref().filter(|told| told.masked) {
+            let words = format!("(partly redacted by {}, {}: {})", told.by, human::moment(told.at), told.reason);
+            lines.push(out.paint(Ink::Dim, &text::one_line(&words)));
+        }
         if lines.is_empty() {
             lines.push(out.paint(Ink::Dim, &format!("({}, nothing to read)", text::one_line(item.kind.as_str()))));
         }

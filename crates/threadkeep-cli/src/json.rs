@@ -3,7 +3,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
-use threadkeep::{Address, Branch, Break, Holder, Item, Stats, Thread, Timestamp, Tree, View, WorkspaceInfo};
+use threadkeep::{
+    Address, Branch, Break, Holder, Item, Redaction, Stats, Thread, Timestamp, Tree, View, WorkspaceInfo,
+};
 
 /// A thread.
 pub(crate) fn thread(thread: &Thread) -> Value {
@@ -89,6 +91,18 @@ pub(crate) fn item(item: &Item, view: &View) -> Value {
         "source_id": item.source_id,
         "created_at": time(item.created_at),
         "hash": item.hash,
+        "redaction": item.redaction.as_deref().map(redaction),
+    })
+}
+
+/// Who took an item's content away.
+fn redaction(told: &Redaction) -> Value {
+    json!({
+        "by": told.by,
+        "at": time(told.at),
+        "reason": told.reason,
+        "rule": told.rule,
+        "masked": told.masked,
     })
 }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use threadkeep::{FORMAT, Item, Kind, Part, View};
 use threadkeep_agents::codec::Codec;
 
+use crate::human;
+
 /// The readers of all formats that are known.
 #[derive(Debug)]
 pub(crate) struct Views(Vec<Arc<dyn Codec>>);
@@ -17,6 +19,11 @@ impl Views {
 
     /// Reads an item. What can't be read as its format says is shown as it is.
     pub(crate) fn read(&self, item: &Item) -> View {
+        if let Some(told) = item.redaction.as_deref().filter(|_| item.content.is_empty()) {
+            // Words and no note: a gap must be seen by whoever follows the conversation.
+            let words = format!("[redacted by {}, {}: {}]", told.by, human::moment(told.at), told.reason);
+            return View::text(item.role.clone(), words);
+        }
         if item.format == FORMAT {
             return serde_json::from_slice(&item.content).unwrap_or_else(|_| as_it_is(item, true));
         }

@@ -38,6 +38,8 @@ mod place;
 #[cfg(test)]
 #[path = "../../threadkeep/tests/postgres/server.rs"]
 mod postgres;
+#[path = "cli/redact.rs"]
+mod redact;
 #[path = "cli/rollout.rs"]
 mod rollout;
 #[path = "cli/sandbox.rs"]

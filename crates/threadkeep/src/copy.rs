@@ -116,6 +116,8 @@ impl Store {
             progress(so_far);
         }
         self.sync().await?;
+        // What was taken away there is taken away here: from the files too.
+        self.inner.erase_what_waits().await?;
         Ok(copying.report)
     }
 

@@ -12,10 +12,13 @@ use threadkeep::{Error, SourceFile, ThreadId};
 
 use super::App;
 use crate::errors::{Code, Failure, Outcome, Report};
-use crate::human;
+use crate::style::Ink;
+use crate::{human, output};
 
 /// How many parts of a file are loaded at a time; a part may be large.
 const PAGE: usize = 16;
+/// What stands in the place of a record that was taken away: every agent's files are lines of JSON.
+const TOMBSTONE: &[u8] = br#"{"type":"threadkeep-redacted"}"#;
 
 const EXAMPLES: &str = "\
 EXAMPLES:
@@ -51,18 +54,36 @@ pub(super) fn run(args: &ExportArgs, app: &mut App) -> Outcome {
     let thread = store.find(&args.thread)?;
     let source = source(&store, &thread, args.source.as_deref())?;
     let Some(path) = &args.output else {
-        write_parts(&store, &source, &mut |bytes| app.out.bytes(bytes))?;
+        let written = write_parts(&store, &source, &mut |bytes| app.out.bytes(bytes))?;
+        tell_redacted(&written);
         return Ok(Code::Done);
     };
     let written = write_file(&store, &source, path)?;
+    tell_redacted(&written);
     let file = path.display().to_string();
     if app.out.is_json() {
-        let document = json!({"thread": thread, "source": source.path, "file": file, "bytes": written});
+        let document = json!({"thread": thread, "source": source.path, "file": file, "bytes": written.bytes, "redacted": written.redacted});
         app.out.document(&document)?;
     } else {
-        app.out.line(format!("Wrote {} to {file}", human::bytes(i64::try_from(written).unwrap_or(i64::MAX))))?;
+        app.out.line(format!("Wrote {} to {file}", human::bytes(i64::try_from(written.bytes).unwrap_or(i64::MAX))))?;
     }
     Ok(Code::Done)
+}
+
+/// What was written.
+#[derive(Debug, Clone, Copy, Default)]
+struct Written {
+    bytes: u64,
+    /// Parts of which something was taken away.
+    redacted: u64,
+}
+
+fn tell_redacted(written: &Written) {
+    if written.redacted > 0 {
+        let parts = human::counted(written.redacted, "record was", "records were");
+        let words = format!("{parts} redacted in the store; this is not the file that was imported");
+        output::tell(Ink::Warn, "note", &words);
+    }
 }
 
 fn source(store: &Store, thread: &ThreadId, named: Option<&str>) -> Result<SourceFile, Failure> {
@@ -88,28 +109,38 @@ fn source(store: &Store, thread: &ThreadId, named: Option<&str>) -> Result<Sourc
     }
 }
 
-/// Writes the exact bytes of a file, part by part; gives their number. Records stand apart by one line feed that is not
-/// stored with them.
+/// Writes the exact bytes of a file, part by part. Records stand apart by one line feed that is not stored with them. In the place of
+/// a record that was taken away stands a line that says so.
 fn write_parts(
     store: &Store,
     source: &SourceFile,
     write: &mut dyn FnMut(&[u8]) -> Result<(), Failure>,
-) -> Result<u64, Failure> {
+) -> Result<Written, Failure> {
     let (mut end, mut after) = (0_i64, -1);
+    let mut written = Written::default();
+    let mut write = |bytes: &[u8]| {
+        written.bytes += bytes.len() as u64;
+        write(bytes)
+    };
+    let mut redacted = 0;
     loop {
         let parts = store.source_parts(&source.path, after, PAGE)?;
         if parts.is_empty() {
             break;
         }
         for part in parts {
-            end = fill_gap(source, end, part.position, write)?;
-            write(&part.bytes)?;
-            end = end.saturating_add(i64::try_from(part.bytes.len()).unwrap_or(i64::MAX));
+            end = fill_gap(source, end, part.position, &mut write)?;
+            redacted += u64::from(part.redacted);
+            match part.redacted && part.bytes.is_empty() {
+                true => write(TOMBSTONE)?,
+                false => write(&part.bytes)?,
+            }
+            end = end.saturating_add(part.length);
             after = part.position;
         }
     }
-    fill_gap(source, end, source.consumed, write)?;
-    Ok(u64::try_from(source.consumed).unwrap_or(0))
+    fill_gap(source, end, source.consumed, &mut write)?;
+    Ok(Written { redacted, ..written })
 }
 
 fn fill_gap(
@@ -130,7 +161,7 @@ fn fill_gap(
 }
 
 /// Writes beside the file and puts it in place when it is whole.
-fn write_file(store: &Store, source: &SourceFile, path: &Path) -> Result<u64, Failure> {
+fn write_file(store: &Store, source: &SourceFile, path: &Path) -> Result<Written, Failure> {
     let name = path
         .file_name()
         .filter(|_| !path.is_dir())
@@ -159,7 +190,7 @@ fn write_file(store: &Store, source: &SourceFile, path: &Path) -> Result<u64, Fa
     written
 }
 
-fn fill(store: &Store, source: &SourceFile, file: File) -> Result<u64, Failure> {
+fn fill(store: &Store, source: &SourceFile, file: File) -> Result<Written, Failure> {
     let mut file = BufWriter::new(file);
     let written = write_parts(store, source, &mut |bytes| Ok(file.write_all(bytes)?))?;
     file.flush()?;

@@ -116,6 +116,42 @@ fn keys_are_rotated_and_exported() {
 }
 
 #[test]
+fn a_second_implementation_verifies_what_was_redacted() {
+    let (sandbox, anchors, public) = sealed();
+    sandbox.json(&["fork", "one", "--id", "three"]);
+    assert!(sandbox.feed(&["append", "three"], "{\"text\":\"the word is xyzzy, friend\"}\n").status.success());
+    sandbox.json(&["redact", "three@1", "--reason", "a key", "--by", "ann"]);
+    sandbox.json(&["redact", "--pattern", "xyz+y", "--apply", "--reason", "a word"]);
+    let proof = sandbox.path("proof");
+    let prove = || sandbox.json(&["verify", "three", "--proof", proof.to_str().unwrap()])["verdict"].clone();
+    assert_eq!(prove(), "not_provable", "nothing vouches for the records yet");
+    assert_eq!(script(&proof, &[&public]).1["verdict"], "not_provable");
+    sandbox.json(&["seal", "--out", &anchors]);
+    assert_eq!(prove(), "valid");
+    let (code, document) = script(&proof, &[&public]);
+    assert_eq!((code, &document["verdict"], &document["items"]), (Some(0), &json!("valid"), &json!(4)), "{document}");
+    assert_eq!(script(Path::new(&anchors), &[&public]).1["verdict"], "valid");
+    assert_eq!(sandbox.json(&["verify", "--anchors", &anchors, "--strict"])["verdict"], "valid");
+
+    let text = std::fs::read_to_string(&proof).unwrap();
+    assert!(!text.contains("xyzzy"));
+    let changed = sandbox.path("changed");
+    let edits = [
+        ("\"by\":\"ann\"", "\"by\":\"eve\""),
+        ("\"reason\":\"a key\"", "\"reason\":\"a joke\""),
+        ("\"content\":null", "\"content\":\"AAAA\""),
+        ("\"redaction\":1", "\"redaction\":2"),
+        ("\"redaction\":2", "\"redaction\":1"),
+        ("\"rule\":\"pattern\"", "\"rule\":null"),
+    ];
+    for (from, to) in edits {
+        assert!(text.contains(from), "{from} is in no line");
+        std::fs::write(&changed, text.replacen(from, to, 1)).unwrap();
+        assert_eq!(script(&changed, &[&public]).1["verdict"], "invalid", "{from} became {to}");
+    }
+}
+
+#[test]
 fn a_second_implementation_verifies_a_proof() {
     let (sandbox, anchors, public) = sealed();
     sandbox.json(&["fork", "one@1", "--id", "three"]);

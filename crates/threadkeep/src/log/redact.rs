@@ -120,12 +120,18 @@ pub(crate) fn item(
         }
     };
     let subject = RedactedItem { depth: key.depth(), ..found.item };
-    put_record(tx, store, &found.thread, Some(subject), replacement, grounds)?;
+    record(tx, store, &found.thread, Some(subject), replacement, grounds)?;
     tx.execute(NEW_VERSION, &[found.thread.as_str().into()])?;
     Ok(true)
 }
 
-fn put_record(
+/// Puts a redaction on record, and notes that the pages and the log still hold what was there.
+pub(crate) fn put_record(tx: &mut dyn Tx, store: Uuid, record: &RedactionRecord) -> Result<()> {
+    records::put_redaction(tx, store, record)?;
+    tx.execute(NOTE_ERASURE, &[Value::Blob(&[1])]).map(drop)
+}
+
+fn record(
     tx: &mut dyn Tx,
     store: Uuid,
     thread: &ThreadId,
@@ -135,8 +141,7 @@ fn put_record(
 ) -> Result<()> {
     let Grounds { by, reason, rule, at } = grounds.clone();
     let (number, prev, thread) = (0, Hash([0; 32]), thread.clone());
-    let record = RedactionRecord { number, prev, thread, item, replacement, rule, by, reason, at };
-    records::put_redaction(tx, store, &record).map(drop)
+    put_record(tx, store, &RedactionRecord { number, prev, thread, item, replacement, rule, by, reason, at })
 }
 
 struct Target {
@@ -162,11 +167,6 @@ fn read_target(row: &Row<'_>) -> Result<Target> {
         salt: row.opt_blob(6)?.and_then(|salt| salt.try_into().ok()),
         thread: row.parse(7, ThreadId::new(row.text(7)?).ok(), "a thread id")?,
     })
-}
-
-/// Notes that the files still have traces of what was taken away.
-pub(crate) fn note_erasure(tx: &mut dyn Tx) -> Result<()> {
-    tx.execute(NOTE_ERASURE, &[Value::Blob(&[1])]).map(drop)
 }
 
 /// Notes that the files have none any more.
@@ -429,7 +429,7 @@ pub(crate) fn put_beside(
     for (key, state) in after.states.iter().filter(|(key, state)| before.states.get(key) != Some(state)) {
         tx.execute(PUT_STATE, &[(*key).into(), Value::Blob(state)])?;
     }
-    put_record(tx, store, thread, None, None, grounds)?;
+    record(tx, store, thread, None, None, grounds)?;
     tx.execute(NEW_VERSION, &[id])?;
     Ok(true)
 }
@@ -465,6 +465,6 @@ pub(crate) fn put_kept_bytes(
     for Kept { place: (source, position), bytes } in kept {
         tx.execute(PUT_KEPT_BYTES, &[(*source).into(), (*position).into(), Value::Blob(bytes)])?;
     }
-    put_record(tx, store, thread, None, None, grounds)?;
+    record(tx, store, thread, None, None, grounds)?;
     tx.execute(NEW_VERSION, &[thread.as_str().into()]).map(drop)
 }

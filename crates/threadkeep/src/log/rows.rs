@@ -19,7 +19,7 @@ use crate::item::Hash;
 use crate::log::append::{self, NewBranch};
 use crate::log::order::{self, Top};
 use crate::log::verify::{Checked, checked_columns, read_checked};
-use crate::log::{blobs, path};
+use crate::log::{blobs, path, redact};
 use crate::records;
 use crate::seal::RedactionRecord;
 use crate::threads;
@@ -562,7 +562,7 @@ pub(crate) fn put_redactions(tx: &mut dyn Tx, store: Uuid, thread: &ThreadId, pa
         args.extend(values.iter().map(Owned::value));
         tx.execute(PUT_REDACTED, &args)?;
         blobs::store(tx, key, blobs)?;
-        records::put_redaction(tx, store, record)?;
+        redact::put_record(tx, store, record)?;
         let mut checked = query_one(tx, ONE_CHECKED, &[key.0.into()], read_checked)?;
         if let Some(checked) = &mut checked {
             checked.load_rest(tx)?;

@@ -69,6 +69,28 @@ pub struct RedactReport {
     pub problems: Vec<CopyProblem>,
 }
 
+impl RedactReport {
+    /// Adds what another redaction did, which came after this one.
+    pub fn add(&mut self, other: Self) {
+        self.looked_at += other.looked_at;
+        self.redacted += other.redacted;
+        self.places.extend(other.places);
+        for (rule, count) in other.rules {
+            *self.rules.entry(rule).or_default() += count;
+        }
+        self.derived.extend(other.derived);
+        self.same_payload.extend(other.same_payload);
+        for (thread, fields) in other.beside {
+            self.beside.entry(thread).or_default().extend(fields);
+        }
+        self.file_parts += other.file_parts;
+        self.rollouts += other.rollouts;
+        self.remains.extend(other.remains);
+        self.erased = other.erased.or(self.erased);
+        self.problems.extend(other.problems);
+    }
+}
+
 /// An item that content was taken from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct RedactedPlace {
@@ -201,6 +223,14 @@ impl Inner {
         Ok((erased.remains, erased.is_over))
     }
 
+    /// Rids the files of what redactions took away, if that is not done yet. What can't be done now is said when the store is opened.
+    pub(crate) async fn erase_what_waits(&self) -> Result<()> {
+        match self.db.read(redact::waits_for_erasure).await? {
+            true => self.erase().await.map(drop),
+            false => Ok(()),
+        }
+    }
+
     /// What there is to say when a redaction did not come to its end.
     pub(super) async fn unerased(&self) -> Result<Option<String>> {
         let waits = self.db.read(redact::waits_for_erasure).await?;
@@ -329,9 +359,6 @@ impl<'a> Redaction<'a> {
             let mut places = Vec::new();
             for (key, instead, names) in changes.iter() {
                 let grounds = Grounds { rule: Some(rule_words(names)), ..grounds.clone() };
-                if apply {
-                    redact::note_erasure(tx)?;
-                }
                 if !apply || redact::item(tx, store, *key, instead.as_ref(), &grounds)? {
                     places.push(place(tx, *key, names.clone(), instead.is_some())?);
                 }
@@ -393,10 +420,7 @@ impl<'a> Redaction<'a> {
     async fn put_beside(&self, thread: &ThreadId, before: Beside, after: Beside, found: &[Found]) -> Result<bool> {
         let (id, store) = (thread.clone(), self.inner().id);
         let grounds = Grounds { rule: Some(rule_words(&names_of(found))), ..self.grounds.clone() };
-        let put = move |tx: &mut dyn Tx| {
-            redact::note_erasure(tx)?;
-            redact::put_beside(tx, store, &id, (&before, &after), &grounds)
-        };
+        let put = move |tx: &mut dyn Tx| redact::put_beside(tx, store, &id, (&before, &after), &grounds);
         self.inner().db.write(Sync::Synced.within(thread.as_str()).repeatable(), put).await
     }
 
@@ -428,18 +452,14 @@ impl<'a> Redaction<'a> {
             }
             let (id, store) = (thread.clone(), self.inner().id);
             let grounds = Grounds { rule: Some(rule_words(&names_of(&all))), ..self.grounds.clone() };
-            let put = move |tx: &mut dyn Tx| {
-                redact::note_erasure(tx)?;
-                redact::put_kept_bytes(tx, store, &id, &changed, &grounds)
-            };
+            let put = move |tx: &mut dyn Tx| redact::put_kept_bytes(tx, store, &id, &changed, &grounds);
             self.inner().db.write(Sync::Synced.within(thread.as_str()), put).await?;
         }
     }
 
     /// Rids the files of the bytes, and writes rollouts anew.
     async fn conclude(mut self, options: &RedactOptions) -> Result<RedactReport> {
-        let is_changed = self.report.redacted > 0 || !self.report.beside.is_empty();
-        if !self.apply || !is_changed {
+        if !self.apply || !self.inner().db.read(redact::waits_for_erasure).await? {
             return Ok(self.report);
         }
         let touched: Vec<ThreadId> = self.touched.iter().cloned().collect();
@@ -477,7 +497,6 @@ struct Removed {
 
 fn remove_items(tx: &mut dyn Tx, store: uuid::Uuid, keys: &[ItemKey], grounds: &Grounds) -> Result<Removed> {
     let mut removed = Removed { places: Vec::new(), beside: BTreeMap::new() };
-    redact::note_erasure(tx)?;
     for key in keys {
         let (_, id, _) = redact::place_of(tx, *key)?;
         let words = redact::words_of(tx, *key)?;
