@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use threadkeep::blocking::{LiveThread, Store};
-use threadkeep::{ListQuery, NewThread, StoreOptions, TurnEnd};
+use threadkeep::{Address, ItemQuery, ListQuery, NewThread, RedactOptions, StoreOptions, TurnEnd};
 use threadkeep_agents::import::{ImportOptions, Importer};
 
 use crate::Result;
@@ -15,7 +15,7 @@ use crate::suites::Jumping;
 use crate::work;
 
 /// The scenarios, those of a short run first.
-pub(crate) const NAMES: [&str; 14] = [
+pub(crate) const NAMES: [&str; 15] = [
     "init",
     "append",
     "batch",
@@ -30,11 +30,12 @@ pub(crate) const NAMES: [&str; 14] = [
     "backup",
     "restore",
     "import",
+    "redact",
 ];
 
 /// The thread that every scenario but `init` finds in its store.
 pub(crate) const MAIN: &str = "main";
-/// The thread that is deleted and purged.
+/// The thread that is deleted and purged, or redacted.
 pub(crate) const VICTIM: &str = "victim";
 /// The thread that is made by `create` and `fork`.
 pub(crate) const NEW: &str = "new";
@@ -126,6 +127,7 @@ fn perform(store: &Store, args: &Scenario) -> threadkeep::Result<()> {
             store.backup(other(args))?;
             say("O backed-up");
         }
+        "redact" => redact(store)?,
         "import" => {
             let report = Importer::new(store, ImportOptions::default()).run(&[other(args).to_owned()], &mut |_| {});
             let report = report.map_err(|error| threadkeep::Error::Backend { detail: error.to_string() })?;
@@ -148,6 +150,19 @@ fn perform(store: &Store, args: &Scenario) -> threadkeep::Result<()> {
             store.purge(&id(VICTIM)?)?;
             say("O purged");
         }
+    }
+    Ok(())
+}
+
+/// Takes all content out of the victim.
+fn redact(store: &Store) -> threadkeep::Result<()> {
+    let thread = threadkeep::ThreadId::new(VICTIM)?;
+    let items = store.items(&thread, ItemQuery { limit: 2_000, ..ItemQuery::default() })?.entries;
+    let places: Vec<Address> = items.iter().map(threadkeep::Item::address).collect();
+    let report =
+        store.redact(&thread, places, RedactOptions { reason: "torture".to_owned(), ..RedactOptions::default() })?;
+    if report.erased != Some(false) {
+        say("O redacted");
     }
     Ok(())
 }

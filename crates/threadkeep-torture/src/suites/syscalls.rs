@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use memchr::memmem;
 use threadkeep::Hash;
 
 use crate::Result;
@@ -19,6 +20,7 @@ use crate::scenario::{MAIN, NAMES, NEW, VICTIM};
 use crate::suites::kills;
 use crate::suites::points::{Bench, Ended, some_of};
 use crate::tools::{self, Injection};
+use crate::work;
 
 /// More calls of one name than any scenario makes.
 const MOST: u64 = 400;
@@ -87,6 +89,7 @@ fn passes(name: &str) -> &'static [Pass] {
     match name {
         "claim" | "release" | "create" | "hand-over" => &[None, Some(ANYWHERE)],
         "backup" | "restore" | "import" => &[Some(BESIDE)],
+        "redact" => &[None, Some(BESIDE)],
         _ => &[None],
     }
 }
@@ -184,6 +187,7 @@ impl<'a> Suite<'a> {
             "backup" => self.judge_backup(lines, tally),
             "restore" => self.judge_restore(lines, tally),
             "import" => self.judge_import(tally),
+            "redact" => self.judge_redaction(lines, tally),
             _ => {
                 judge_operation(self.plan, &self.bench, name, lines, tally);
                 Ok(())
@@ -192,7 +196,7 @@ impl<'a> Suite<'a> {
         if let Err(words) = judged {
             tally.add(if words == SILENT { Rule::Hang } else { Rule::Misbehaved }, words);
         }
-        if !matches!(name, "init" | "delete" | "restore") {
+        if !matches!(name, "init" | "delete" | "restore" | "redact") {
             self.bench.judge(life, lines, tally);
         }
     }
@@ -233,6 +237,37 @@ impl<'a> Suite<'a> {
         self.play_again("restore", &self.bench.store(), &backup)?;
         if digests(self.plan, &self.bench.store())? != self.backed_up {
             tally.add(Rule::Altered, "restored again, the store is not that of the backup");
+        }
+        Ok(())
+    }
+
+    /// What is acknowledged is in no file any more; what was cut off, the next redaction completes.
+    fn judge_redaction(&self, lines: &[String], tally: &mut Tally) -> Result<()> {
+        if lines.iter().any(|line| line == "O redacted") {
+            self.seek_traces("of what was acknowledged", tally)?;
+        }
+        self.play_again("redact", &self.bench.store(), Path::new(""))?;
+        self.seek_traces("after the next redaction", tally)?;
+        let counts =
+            |digests: Digests| digests.into_iter().map(|(thread, (items, _))| (thread, items)).collect::<Vec<_>>();
+        let found = counts(digests(self.plan, &self.bench.store())?);
+        if found != counts(self.before.clone()) {
+            tally.add(Rule::Altered, format!("the threads have other numbers of items: {found:?}"));
+        }
+        Ok(())
+    }
+
+    fn seek_traces(&self, when: &str, tally: &mut Tally) -> Result<()> {
+        let failed = |error: std::io::Error| error.to_string();
+        // Items of a few words are stored as they are.
+        let secrets: Vec<Vec<u8>> =
+            (0..8).map(|number| work::content(1, 1, number)).filter(|it| (100..190).contains(&it.len())).collect();
+        for entry in std::fs::read_dir(self.bench.store()).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let bytes = if path.is_file() { std::fs::read(&path).map_err(failed)? } else { Vec::new() };
+            if secrets.iter().any(|secret| memmem::find(&bytes, secret).is_some()) {
+                tally.add(Rule::Misbehaved, format!("{when}: {} holds it still", path.display()));
+            }
         }
         Ok(())
     }
