@@ -179,7 +179,9 @@ fn hint(error: &Error) -> Option<String> {
         } => "`threadkeep doctor` says more of the way to the server",
         Error::Io { operation: "connect to", .. } => "see that the server runs and takes connections from here",
         Error::Io { operation: "commit to", .. } => "look at what is stored before you ask for it again",
-        Error::SchemaTooNew { .. } => "the store was not touched",
+        Error::SchemaTooNew { .. } => {
+            "the store was not touched; its folder `backups` holds it as it was before, which `restore-backup` puts back"
+        }
         _ => return None,
     };
     Some(hint.to_owned())
@@ -210,7 +212,7 @@ mod tests {
             (Error::Busy { detail: String::new() }, Code::Busy),
             (Error::Corrupt { place: String::new(), detail: String::new() }, Code::Corrupt),
             (Error::ForeignStore { path: String::new(), detail: String::new() }, Code::Corrupt),
-            (Error::SchemaTooNew { found: 9, known: 1 }, Code::Version),
+            (Error::SchemaTooNew { place: String::new(), found: 9, known: 1 }, Code::Version),
             (Error::RolloutTooNew { path: String::new(), found: 2, known: 1 }, Code::Version),
             (io(io::ErrorKind::NotFound), Code::NotFound),
             (io(io::ErrorKind::PermissionDenied), Code::NotDone),

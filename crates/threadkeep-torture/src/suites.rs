@@ -23,6 +23,7 @@ mod storm;
 mod syncs;
 mod syscalls;
 mod tampering;
+mod upgrades;
 mod zoo;
 
 use std::path::Path;
@@ -60,6 +61,7 @@ const SUITES: &[Run] = &[
     ("T13", "zoo", zoo::run),
     ("T14", "moves", moves::run),
     ("T15", "access", access::run),
+    ("T17", "upgrades", upgrades::run),
     ("T18", "failover", failover::run),
     ("T18", "hosts", hosts::run),
     ("T18", "faults", faults::run),

@@ -257,7 +257,9 @@ fn prepare(database: &Path, options: &StoreOptions) -> Result<u64> {
     match state {
         State::Current => {}
         State::Behind => migrations::apply(&mut connection, options.migrations, options.host.now().0)?,
-        State::Empty => return Err(Error::corrupt(database.display().to_string(), "it has no schema")),
+        State::Empty | State::Unrecorded => {
+            return Err(Error::corrupt(database.display().to_string(), "it has no schema"));
+        }
     }
     pragmas::set_journal(&connection, Journal::Rollback)?;
     let transaction = connection.unchecked_transaction().map_err(sqlite::engine_error)?;

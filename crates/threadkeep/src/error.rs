@@ -125,8 +125,13 @@ pub enum Error {
         detail: String,
     },
     /// The store was written by a newer version; it was not touched.
-    #[error("the store has schema {found}, this version knows up to {known}: use a newer Threadkeep")]
+    #[error(
+        "{place} has schema {found}, this version knows up to {known}: use the newer Threadkeep that brought it forward, \
+         or go back to the copy that was made before"
+    )]
     SchemaTooNew {
+        /// The database, or the address of the server.
+        place: String,
         /// The store's schema number.
         found: i64,
         /// The newest schema that this version knows.

@@ -1,5 +1,7 @@
 //! Examining a store: what is wrong with it or with where it is, also when it can't be opened.
 
+use std::path::Path;
+
 use crate::claims::{self, Liveness};
 use crate::db::Tx;
 use crate::db::look;
@@ -9,6 +11,7 @@ use crate::db::sqlite::{self, Location};
 use crate::error::{Error, Result};
 use crate::finding::Examination;
 use crate::host::Host;
+use crate::rollout::leading::{self, AT_EXAMINATION};
 use crate::store::{Store, StoreOptions, on_a_thread};
 use crate::threads::Scope;
 
@@ -17,7 +20,8 @@ impl Store {
     /// opened: what is in the way is a finding then.
     ///
     /// In a folder: rights, the file system, the header, the schema against that which the migrations make, the log, the pages (for
-    /// five seconds, or all of them when it is to be `full`) and claims. On a server: the way to it, its settings, the role's
+    /// five seconds, or all of them when it is to be `full`), claims, and whether a rollout holds what the store lacks (of the 1,000
+    /// that its index named last, or of all). On a server: the way to it, its settings, the role's
     /// rights, the schema, limits, its own upkeep, and claims. Content is not looked at: that is what verifying does.
     ///
     /// # Errors
@@ -53,6 +57,7 @@ fn examine(options: &StoreOptions, full: bool) -> Result<Examination> {
         let liveness = Liveness::locks(Some(folder), sqlite::shared_file_system(folder).is_some());
         let place = found.place.clone();
         look_at_claims(&mut found, &place, &mut looked.tx(), &liveness, &*options.host);
+        look_at_rollouts(&mut found, &mut looked.tx(), folder, full);
     }
     Ok(found.sorted())
 }
@@ -78,6 +83,19 @@ fn look_at_claims(found: &mut Examination, place: &str, tx: &mut dyn Tx, livenes
     }
     found.fact("claims_live", live);
     found.fact("claims_dead", dead);
+}
+
+/// Finds rollouts that lead: of the newest ones, or of all.
+fn look_at_rollouts(found: &mut Examination, tx: &mut dyn Tx, folder: &Path, full: bool) {
+    match leading::beside(tx, folder, (!full).then_some(AT_EXAMINATION)) {
+        Ok(leading) => {
+            for rollout in leading {
+                let way_out = rollout.way_out();
+                found.error("rollout-leads", rollout.file.display().to_string(), (rollout.what, &way_out));
+            }
+        }
+        Err(error) => found.refused(&folder.display().to_string(), &error),
+    }
 }
 
 #[cfg(test)]

@@ -127,7 +127,10 @@ impl Examination {
                 ("database-missing", "create the database, or name another one in the address")
             }
             Error::ForeignStore { .. } => ("foreign-store", "choose another folder or schema with --store"),
-            Error::SchemaTooNew { .. } => ("schema-newer", "use the newer Threadkeep that brought it forward"),
+            Error::SchemaTooNew { .. } => (
+                "schema-newer",
+                "use the newer Threadkeep that brought it forward; to go back, restore the copy that was made before",
+            ),
             Error::Corrupt { .. } => ("damaged", "`threadkeep verify` names what is broken; restore a backup"),
             Error::Busy { .. } => ("busy", "try again; what holds the store is named"),
             Error::StorageFull { .. } => ("disk-full", "free some space"),

@@ -68,6 +68,8 @@ struct State {
     leaving: Option<Leaving>,
     /// The last items of the appends that are stored and may not be synced.
     unsynced: Vec<ItemId>,
+    /// The last item that is stored and synced, as far as this handle was told.
+    acknowledged: Option<ItemId>,
 }
 
 #[derive(Debug)]
@@ -176,6 +178,7 @@ impl LiveThread {
                         turns: TurnRule::Open,
                         runs: vec![Run { after: After::Head, items: Arc::new([event]) }],
                         requires: None,
+                        builds_on: None,
                     };
                     append(tx, &request)?;
                 }
@@ -194,7 +197,8 @@ impl LiveThread {
 
     fn with_phase(inner: Arc<Inner>, id: ThreadId, policy: Policy, phase: Phase) -> Self {
         let (queue, unsaved, refused) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
-        let state = State { phase, policy, queue, unsaved, refused, leaving: None, unsynced: Vec::new() };
+        let (leaving, unsynced, acknowledged) = (None, Vec::new(), None);
+        let state = State { phase, policy, queue, unsaved, refused, leaving, unsynced, acknowledged };
         let standing = Arc::default();
         Self { live: Arc::new(Live { inner, id, state: Mutex::new(state), standing }) }
     }
@@ -403,8 +407,12 @@ impl LiveThread {
             Ok(None)
         };
         let lost = self.live.inner.db.read(find).await?;
+        let last = state.unsynced.pop();
         state.unsynced.clear();
-        let Some(lost) = lost else { return Ok(()) };
+        let Some(lost) = lost else {
+            state.acknowledged = last.or(state.acknowledged);
+            return Ok(());
+        };
         let detail = format!("the disk lost {lost} and what follows it, which was written and not synced yet");
         Err(Error::corrupt(format!("thread {}", self.live.id), detail))
     }
@@ -606,14 +614,14 @@ impl LiveThread {
     fn request(&self, runs: Vec<Run>, expect: Expect, turns: TurnRule) -> Append {
         let (thread, now) = (self.live.id.clone(), self.live.inner.host.now());
         let writer = (0, WriterId::from_uuid(uuid::Uuid::nil()));
-        Append { thread, epoch: 0, writer, now, expect, turns, runs, requires: None }
+        Append { thread, epoch: 0, writer, now, expect, turns, runs, requires: None, builds_on: None }
     }
 
     /// Makes an append ready to be sent; stores and claims the thread first, if that has not happened.
     async fn stamp(&self, state: &mut State, request: &Append) -> Result<Append> {
         let epoch = self.materialise(state, Sync::Synced).await?;
         let writer = self.live.inner.writer().await?;
-        Ok(Append { epoch, writer, ..request.clone() })
+        Ok(Append { epoch, writer, builds_on: state.acknowledged, ..request.clone() })
     }
 
     /// Sends an append without waiting for it.
@@ -643,7 +651,7 @@ impl LiveThread {
         let outcome = self.try_to_send(state, &request, sync).await;
         match &outcome {
             Ok(appended) if sync == Sync::Written => state.unsynced.extend(appended.items.last().map(|item| item.id)),
-            Ok(_) => {}
+            Ok(appended) => state.acknowledged = appended.items.last().map(|item| item.id).or(state.acknowledged),
             Err(error) => keep(state, Arc::new(request), error),
         }
         outcome

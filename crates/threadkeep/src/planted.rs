@@ -93,6 +93,8 @@ defects! {
     // Opening.
     /// A new store is committed before the record of its schema.
     CreatesInPieces,
+    /// A store's schema is brought forward step by step, each committed before it is on record.
+    MigratesInPieces,
     /// The store has another id each time it is opened.
     MintsIdAnew,
     /// A connection that the system let be opened for reading only is kept for writing.

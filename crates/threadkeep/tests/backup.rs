@@ -497,8 +497,10 @@ fn what_is_no_whole_backup_is_refused_and_touches_nothing() {
         database.execute_batch(sql).unwrap();
         database.close().unwrap();
     };
+    change("INSERT INTO schema_migrations SELECT max(number) + 1, 'x', 'x', 0 FROM schema_migrations");
+    refuse("newer", |error| matches!(error, Error::SchemaTooNew { .. }));
     change("PRAGMA user_version = 9999");
-    refuse("newer", |error| matches!(error, Error::SchemaTooNew { found: 9999, .. }));
+    refuse("a damaged header", |error| matches!(error, Error::Corrupt { .. }));
     change("UPDATE items SET content = zeroblob(3) WHERE key & 4294967295 = 2");
     refuse("a changed item", |error| matches!(error, Error::Corrupt { .. }));
     let mut torn = whole.clone();

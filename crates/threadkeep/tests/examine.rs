@@ -102,11 +102,18 @@ fn what_is_no_store_is_said_to_be_none() {
     assert_eq!(said(&examine(&empty)), [(Severity::Error, "foreign-store")]);
 }
 
+/// A step that this version does not know, behind all that it knows.
+const NEWER: &str = "INSERT INTO schema_migrations SELECT max(number) + 1, 'future', 'x', 0 FROM schema_migrations";
+
 #[test]
 fn schemas_that_are_not_ours_are_told_apart() {
     for (sql, severity, code) in [
-        ("PRAGMA user_version = 9999", Severity::Error, "schema-newer"),
-        ("INSERT INTO schema_migrations VALUES (9999, 'x', 'x', 0)", Severity::Error, "schema-newer"),
+        (NEWER, Severity::Error, "schema-newer"),
+        ("ALTER TABLE schema_migrations RENAME TO steps; PRAGMA user_version = 9999", Severity::Error, "schema-newer"),
+        ("PRAGMA user_version = 9999", Severity::Error, "damaged"),
+        ("INSERT INTO schema_migrations VALUES (9999, 'x', 'x', 0)", Severity::Error, "damaged"),
+        ("ALTER TABLE schema_migrations RENAME COLUMN checksum TO sum", Severity::Error, "damaged"),
+        ("DROP TABLE schema_migrations", Severity::Error, "half-migrated"),
         ("UPDATE schema_migrations SET checksum = 'x'", Severity::Error, "damaged"),
         ("DELETE FROM schema_migrations", Severity::Error, "half-migrated"),
         ("PRAGMA user_version = 0", Severity::Warning, "header"),

@@ -13,6 +13,8 @@ mod doctor;
 mod dump;
 #[path = "postgres/faults.rs"]
 mod faults;
+#[path = "upgrades/fixed_host.rs"]
+mod fixed_host;
 #[path = "postgres/leases.rs"]
 mod leases;
 #[path = "postgres/migrated.rs"]
@@ -31,6 +33,8 @@ mod redaction;
 mod roles;
 #[path = "postgres/rules.rs"]
 mod rules;
+#[path = "upgrades/sample.rs"]
+mod sample;
 #[path = "postgres/schema.rs"]
 mod schema;
 #[path = "postgres/server.rs"]
@@ -39,3 +43,5 @@ mod server;
 mod statements;
 #[path = "postgres/tls.rs"]
 mod tls;
+#[path = "postgres/upgrades.rs"]
+mod upgrades;

@@ -206,7 +206,7 @@ fn write(app: &mut App, report: &VerifyReport, anchors: Option<&Anchors>) -> Res
     let (ink, mark, words) = match (report.outcome(), report.threads - report.intact) {
         (Verdict::Valid, _) => (Ink::Good, "✓", "all valid".to_owned()),
         (Verdict::NotProvable, _) => (Ink::Warn, "?", "nothing is broken, but not all of it can be proved".to_owned()),
-        (Verdict::Invalid, 0) => (Ink::Bad, "✗", "the seals do not hold".to_owned()),
+        (Verdict::Invalid, 0) => (Ink::Bad, "✗", "the store is not what it was known to be".to_owned()),
         (Verdict::Invalid, broken) => (Ink::Bad, "✗", format!("{} broken", human::count(broken))),
     };
     let newest = anchors.and_then(Anchors::newest).map(|(_, _, at)| at);

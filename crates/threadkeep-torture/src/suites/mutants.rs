@@ -59,6 +59,7 @@ const EXPECTED: &[(&str, Speed, &[&str])] = &[
     ("UnlinksLocksOfTheLiving", Speed::Quick, &["T01"]),
     ("ReleasesOthersClaims", Speed::Quick, &["T10"]),
     ("CreatesInPieces", Speed::Slow, &["T02 init"]),
+    ("MigratesInPieces", Speed::Quick, &["T17"]),
     ("MintsIdAnew", Speed::Quick, &["T12"]),
     ("KeepsReadOnlyConnection", Speed::Quick, &["T06"]),
     ("OpensFilesToOthers", Speed::Quick, &["T15"]),

@@ -314,7 +314,7 @@ impl<'a> Suite<'a> {
 }
 
 /// The number of items of each thread, and the digest over them.
-type Digests = BTreeMap<String, (u64, Hash)>;
+pub(super) type Digests = BTreeMap<String, (u64, Hash)>;
 
 fn digests(plan: &Plan, store: &Path) -> Result<Digests> {
     let threads = THREADS.map(|(thread, _)| (thread.to_owned(), 0));

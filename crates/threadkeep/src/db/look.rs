@@ -253,13 +253,13 @@ fn look_at_schema(
 ) -> Result<State> {
     let state = migrations::state(connection, known)?;
     let applied = match state {
-        State::Empty => 0,
+        State::Empty | State::Unrecorded => 0,
         State::Current | State::Behind => number(connection, "SELECT max(number) FROM schema_migrations")?,
     };
     found.fact("schema", applied);
     found.fact("schema_known", known.last().map_or(0, |migration| migration.number));
     match state {
-        State::Empty => {
+        State::Empty | State::Unrecorded => {
             let what = "no step of the schema is noted as done, though the file is marked as a store".to_owned();
             found.error("half-migrated", place, (what, "restore a backup of it"));
             return Ok(state);

@@ -1,6 +1,6 @@
 //! Numbered, checksummed migrations, each store brought forward in one exclusive transaction.
 
-use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
+use rusqlite::{Connection, TransactionBehavior};
 
 use crate::db::sqlite::engine_error;
 use crate::error::{Error, Result};
@@ -46,46 +46,86 @@ pub(crate) enum State {
     Current,
     /// Steps are missing.
     Behind,
+    /// Tables are in it, and no step is on record.
+    Unrecorded,
 }
 
-/// Compares the store's ledger with the known steps. The ledger is the truth; the number in the file's header only repeats it,
-/// but one that is greater than any known says that a newer version was here.
+/// Compares the store's ledger with the known steps. The ledger is the truth, and the number in the file's header only repeats
+/// it: where there is no ledger that can be read, a greater one than any known says that a newer version was here.
 pub(crate) fn state(connection: &Connection, known: &[Migration]) -> Result<State> {
-    let newest = known.last().map_or(0, |migration| migration.number);
+    let place = connection.path().filter(|path| !path.is_empty()).unwrap_or("the database");
+    let newest = newest(known);
     let header: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(engine_error)?;
+    let tables = "SELECT count(*), coalesce(sum(name = 'schema_migrations'), 0) FROM sqlite_master
+        WHERE type = 'table' AND name NOT LIKE 'sqlite_%'";
+    let tables = connection.query_row(tables, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(engine_error)?;
+    match tables {
+        (_, 0_i64) if header > newest => {
+            return Err(Error::SchemaTooNew { place: place.to_owned(), found: header, known: newest });
+        }
+        (0_i64, _) => return Ok(State::Empty),
+        (_, 0) => return Ok(State::Unrecorded),
+        _ => {}
+    }
+    let applied = ledger(connection).map_err(|error| match engine_error(error) {
+        Error::Backend { detail } => unreadable(place, &detail),
+        other => other,
+    })?;
+    let state = compare(place, &applied, known)?;
     if header > newest {
-        return Err(Error::SchemaTooNew { found: header, known: newest });
+        let last = applied.last().map_or(0, |(number, _)| *number);
+        let detail = format!(
+            "its header says schema {header}, and its ledger ends with {last}: one of the two is damaged, or another program \
+             has written to it; `threadkeep doctor` looks at both, and a backup can be restored"
+        );
+        return Err(Error::corrupt(place, detail));
     }
-    let ledger = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'schema_migrations'";
-    let exists = connection.query_row(ledger, [], |_| Ok(())).optional().map_err(engine_error)?;
-    if exists.is_none() {
-        return Ok(State::Empty);
-    }
-    let mut statement =
-        connection.prepare("SELECT number, checksum FROM schema_migrations ORDER BY number").map_err(engine_error)?;
-    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(engine_error)?;
-    let applied: Vec<(i64, String)> = rows.collect::<rusqlite::Result<_>>().map_err(engine_error)?;
-    compare(&applied, known)
+    Ok(state)
 }
 
-/// Decides what a ledger means.
-pub(crate) fn compare(applied: &[(i64, String)], known: &[Migration]) -> Result<State> {
-    let newest = known.last().map_or(0, |migration| migration.number);
-    if let Some((found, _)) = applied.last().filter(|(number, _)| *number > newest) {
-        return Err(Error::SchemaTooNew { found: *found, known: newest });
-    }
-    for (index, (number, checksum)) in applied.iter().enumerate() {
-        let expected = known.get(index).filter(|migration| migration.number == *number);
-        if expected.is_none_or(|migration| checksum_of(migration) != *checksum) {
-            let detail = "its text differs from the one that this version knows by this number";
-            return Err(Error::corrupt(format!("schema migration {number}"), detail));
-        }
+fn ledger(connection: &Connection) -> rusqlite::Result<Vec<(i64, String)>> {
+    let mut statement = connection.prepare("SELECT number, checksum FROM schema_migrations ORDER BY number")?;
+    statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+}
+
+/// What is said of a ledger that has other columns than ours, or other values.
+pub(crate) fn unreadable(place: &str, detail: &str) -> Error {
+    let detail = format!("the record of its schema can't be read ({detail}); restore a backup of it");
+    Error::corrupt(place, detail)
+}
+
+/// What is said of tables without a record of how they were made.
+pub(crate) fn unrecorded(place: &str) -> Error {
+    Error::corrupt(place, "no step of its schema is on record, though it holds tables; restore a backup of it")
+}
+
+/// Decides what a ledger means. One that goes on behind the known steps is of a newer version only if it holds these, and each
+/// number up to its last one.
+pub(crate) fn compare(place: &str, applied: &[(i64, String)], known: &[Migration]) -> Result<State> {
+    for (expected, (number, checksum)) in (1..).zip(applied) {
+        let migration = known.iter().find(|migration| migration.number == *number);
+        let detail = match migration {
+            _ if *number != expected => format!("the ledger lacks step {expected}, which comes before it"),
+            Some(migration) if checksum_of(migration) != *checksum => {
+                "its text differs from the one that this version knows by this number".to_owned()
+            }
+            _ => continue,
+        };
+        return Err(Error::corrupt(format!("schema migration {number}"), detail));
     }
     match applied.len() {
-        0 => Ok(State::Empty),
+        0 => Ok(State::Unrecorded),
         count if count == known.len() => Ok(State::Current),
-        _ => Ok(State::Behind),
+        count if count < known.len() => Ok(State::Behind),
+        _ => {
+            let found = applied.last().map_or(0, |(number, _)| *number);
+            Err(Error::SchemaTooNew { place: place.to_owned(), found, known: newest(known) })
+        }
     }
+}
+
+fn newest(known: &[Migration]) -> i64 {
+    known.last().map_or(0, |migration| migration.number)
 }
 
 /// Applies the missing steps, all or none.
@@ -96,7 +136,8 @@ pub(crate) fn apply(connection: &mut Connection, known: &[Migration], now: i64) 
     let last: i64 = tx.query_row(last, [], |row| row.get(0)).map_err(engine_error)?;
     for migration in known.iter().filter(|migration| migration.number > last) {
         tx.execute_batch(migration.sql).map_err(engine_error)?;
-        if planted::is(Defect::CreatesInPieces) {
+        let in_pieces = planted::is(Defect::CreatesInPieces) || planted::is(Defect::MigratesInPieces) && last > 0;
+        if in_pieces {
             tx.execute_batch("COMMIT; BEGIN EXCLUSIVE").map_err(engine_error)?;
         }
         let record = "INSERT INTO schema_migrations (number, name, checksum, applied_at) VALUES (?1, ?2, ?3, ?4)";
@@ -109,7 +150,7 @@ pub(crate) fn apply(connection: &mut Connection, known: &[Migration], now: i64) 
 
 /// Writes the application id and the schema number into the file's header.
 pub(crate) fn stamp(connection: &Connection, known: &[Migration]) -> Result<()> {
-    let newest = known.last().map_or(0, |migration| migration.number);
+    let newest = newest(known);
     connection.pragma_update(None, "application_id", super::pragmas::APPLICATION_ID).map_err(engine_error)?;
     connection.pragma_update(None, "user_version", newest).map_err(engine_error)
 }
@@ -153,13 +194,44 @@ mod tests {
     fn newer_schemas_and_edited_steps_are_refused() {
         let mut connection = Connection::open_in_memory().unwrap();
         apply(&mut connection, &[ONE, TWO], 0).unwrap();
-        assert!(matches!(state(&connection, &[ONE]), Err(Error::SchemaTooNew { found: 2, known: 1 })));
-        connection.pragma_update(None, "user_version", 9).unwrap();
-        assert!(matches!(state(&connection, &[ONE, TWO]), Err(Error::SchemaTooNew { found: 9, known: 2 })));
+        assert!(matches!(state(&connection, &[ONE]), Err(Error::SchemaTooNew { found: 2, known: 1, .. })));
         connection.pragma_update(None, "user_version", 0).unwrap();
+        assert!(matches!(state(&connection, &[ONE]), Err(Error::SchemaTooNew { found: 2, known: 1, .. })));
         assert_eq!(state(&connection, &[ONE, TWO]).unwrap(), State::Current);
         let edited = Migration { sql: "CREATE TABLE a (y INTEGER)", ..ONE };
         assert!(matches!(state(&connection, &[edited, TWO]), Err(Error::Corrupt { .. })));
+        // Another program's third step behind an edited first one does not make it newer.
+        assert!(matches!(state(&connection, &[edited]), Err(Error::Corrupt { .. })));
+    }
+
+    #[test]
+    fn a_damaged_record_of_the_schema_is_told_as_such() {
+        let damages = [
+            ("a number in the header that the ledger does not know", "PRAGMA user_version = 9", "its header says"),
+            ("a step far beyond the others", "INSERT INTO schema_migrations VALUES (9, 'x', 'x', 0)", "lacks step 3"),
+            ("the first step is gone", "DELETE FROM schema_migrations WHERE number = 1", "lacks step 1"),
+            ("other columns", "ALTER TABLE schema_migrations RENAME COLUMN checksum TO sum", "can't be read"),
+        ];
+        for (what, damage, words) in damages {
+            let mut connection = Connection::open_in_memory().unwrap();
+            apply(&mut connection, &[ONE, TWO], 0).unwrap();
+            connection.execute_batch(damage).unwrap();
+            let refused = state(&connection, &[ONE, TWO]).unwrap_err();
+            assert!(
+                matches!(refused, Error::Corrupt { .. }) && refused.to_string().contains(words),
+                "{what}: {refused}"
+            );
+        }
+        for lost in ["DELETE FROM schema_migrations", "DROP TABLE schema_migrations"] {
+            let mut connection = Connection::open_in_memory().unwrap();
+            apply(&mut connection, &[ONE, TWO], 0).unwrap();
+            connection.execute_batch(lost).unwrap();
+            assert_eq!(state(&connection, &[ONE, TWO]).unwrap(), State::Unrecorded, "{lost}");
+        }
+        // A newer version may keep its record elsewhere; the header is there for that.
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch("CREATE TABLE steps (x); PRAGMA user_version = 9").unwrap();
+        assert!(matches!(state(&connection, &[ONE]), Err(Error::SchemaTooNew { found: 9, known: 1, .. })));
     }
 
     #[test]

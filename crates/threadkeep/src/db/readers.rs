@@ -73,7 +73,7 @@ impl<S: Source> Readers<S> {
             _ => {
                 drop(desk);
                 self.load.fetch_sub(1, Ordering::SeqCst);
-                answer(request, &mut Unreadable);
+                answer(request, &mut Unreadable(no_thread()));
             }
         }
     }
@@ -100,29 +100,30 @@ fn serve<S: Source>(source: &S, queue: &Mutex<mpsc::Receiver<Box<dyn Request>>>,
     loop {
         let request = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(request) = request else { return };
-        if connection.is_none() {
-            let connected = source.connect();
-            connection = connected.map_err(|error| tracing::error!(%error, "a reader can't open the store")).ok();
-        }
-        let read = AssertUnwindSafe(|| match &connection {
-            Some(connection) => S::read(connection, request),
-            None => answer(request, &mut Unreadable),
+        let connected = match connection.take() {
+            Some(open) => Ok(open),
+            None => source.connect().inspect_err(|error| tracing::error!(%error, "a reader can't open the store")),
+        };
+        let read = AssertUnwindSafe(|| match &connected {
+            Ok(connection) => S::read(connection, request),
+            Err(error) => answer(request, &mut Unreadable(error.clone())),
         });
         if std::panic::catch_unwind(read).is_err() {
             // Its caller is told by the answer that never comes; the others must not wait for a thread that is gone.
             tracing::error!("a read panicked");
-            connection = None;
+        } else {
+            connection = connected.ok();
         }
         load.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// Stands for a store whose file can't be opened any more: every statement says so.
-struct Unreadable;
+/// Stands for a store that can't be opened for reading: every statement says why.
+struct Unreadable(Error);
 
 impl Tx for Unreadable {
     fn execute(&mut self, _: Statement, _: &[Value<'_>]) -> Result<usize> {
-        Err(unreadable())
+        Err(self.0.clone())
     }
 
     fn query(
@@ -131,15 +132,15 @@ impl Tx for Unreadable {
         _: &[Value<'_>],
         _: &mut dyn FnMut(&Row<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        Err(unreadable())
+        Err(self.0.clone())
     }
 }
 
-fn unreadable() -> Error {
+fn no_thread() -> Error {
     Error::Io {
-        operation: "open",
+        operation: "read",
         path: "the store".to_owned(),
         kind: std::io::ErrorKind::Other,
-        detail: "it can't be opened for reading any more".to_owned(),
+        detail: "the system gives no thread to read it".to_owned(),
     }
 }

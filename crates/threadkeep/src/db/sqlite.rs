@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
@@ -22,6 +23,9 @@ use crate::planted::{self, Defect};
 pub(crate) const DATABASE: &str = "threadkeep.db";
 /// The lock under which stores are created and migrated.
 const OPEN_LOCK: &str = "open.lock";
+/// What the copies that are made before a migration are called, and what stands behind the name of one that is being made.
+const BEFORE_MIGRATION: &str = "before-migration-";
+const PARTIAL: &str = ".partial";
 const HEADER_BYTES: usize = 100;
 /// With fewer bytes free the index of the log can't be made: it has 32 KiB.
 const LEAST_ROOM: u64 = 64 << 10;
@@ -73,15 +77,37 @@ fn open_to_write(location: &Location, folder: &Path) -> Result<Opened> {
     if inspect_settled(folder, &database, location.busy_bound)? == Header::Ours {
         let _kept = keep_in_place(folder, location.busy_bound)?;
         let here = OpenHere::register(&database)?;
+        let has_log = beside(&database, "-wal").exists();
         let connection = connect(&database)?;
-        if migrations::state(&connection, location.migrations)? == State::Current {
-            return finish(location, connection, here);
+        match state(&connection, location, &database) {
+            Ok(State::Current) => return finish(location, connection, here),
+            Ok(_) => {}
+            Err(refused) => {
+                leave_log(&connection, has_log);
+                return Err(refused);
+            }
         }
     }
     let lock = lock_opening(folder, location.busy_bound)?;
     let opened = create_or_migrate(location, &database)?;
     drop(lock);
     Ok(opened)
+}
+
+/// How far the schema is; a store whose schema has no record is refused.
+fn state(connection: &Connection, location: &Location, database: &Path) -> Result<State> {
+    match migrations::state(connection, location.migrations)? {
+        State::Unrecorded => Err(migrations::unrecorded(&database.display().to_string())),
+        state => Ok(state),
+    }
+}
+
+/// Leaves the log of a refused store where it is: whoever closes a database last brings its log into it.
+fn leave_log(connection: &Connection, has_log: bool) {
+    if has_log {
+        let kept = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        drop(kept.inspect_err(|error| tracing::debug!(%error, "the log of a refused store can't be kept apart")));
+    }
 }
 
 /// A further connection to a store that [`open`] has prepared.
@@ -167,13 +193,13 @@ fn open_read_only(location: &Location, folder: &Path) -> Result<Opened> {
     let _kept = keep_in_place(folder, location.busy_bound)?;
     let here = OpenHere::register(&database)?;
     let connection = connect_again(location, true)?;
-    match migrations::state(&connection, location.migrations)? {
+    match state(&connection, location, &database)? {
         State::Current => {
             let shared = shared_file_system(folder).map(|name| format!("{} is on {name}", database.display()));
             let notices = shared.into_iter().collect();
             Ok(Opened { connection, journal: Journal::Rollback, notices, here: Some(here) })
         }
-        State::Empty | State::Behind => {
+        State::Empty | State::Behind | State::Unrecorded => {
             let detail = "it has an older schema; open it once for writing to bring it forward";
             Err(Error::ReadOnly { detail: detail.to_owned() })
         }
@@ -229,26 +255,32 @@ fn create_or_migrate(location: &Location, database: &Path) -> Result<Opened> {
         // Takes effect only before the first table, and before WAL.
         connection.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(engine_error)?;
     }
-    match migrations::state(&connection, location.migrations)? {
-        State::Current => {}
+    match state(&connection, location, database)? {
+        State::Current | State::Unrecorded => {}
         State::Empty => migrations::apply(&mut connection, location.migrations, location.now)?,
         State::Behind => {
-            back_up(&connection, location)?;
-            migrations::apply(&mut connection, location.migrations, location.now)?;
+            let copy = back_up(&connection, location)?;
+            let applied = migrations::apply(&mut connection, location.migrations, location.now);
+            if let (Err(_), Some(copy)) = (&applied, copy) {
+                // The store is as it was; who tries again and again must not fill the disk with copies of it.
+                drop(std::fs::remove_file(copy));
+            }
+            applied?;
         }
     }
     finish(location, connection, here)
 }
 
-/// Copies the store before its schema changes, beside it and complete.
-fn back_up(connection: &Connection, location: &Location) -> Result<()> {
+/// Copies the store before its schema changes, beside it and complete; gives the copy.
+fn back_up(connection: &Connection, location: &Location) -> Result<Option<PathBuf>> {
     let Some(folder) = &location.folder else {
-        return Ok(());
+        return Ok(None);
     };
     let backups = folder.join("backups");
     create_own_folder(&backups)?;
-    let name = format!("before-migration-{}-{}", location.now, std::process::id());
-    let (path, partial) = (backups.join(format!("{name}.db")), backups.join(format!("{name}.partial")));
+    remove_begun(&backups)?;
+    let name = format!("{BEFORE_MIGRATION}{}-{}", location.now, std::process::id());
+    let (path, partial) = (backups.join(format!("{name}.db")), backups.join(format!("{name}{PARTIAL}")));
     create_file(&partial)?;
     let partial = real_file(&partial)?;
     let copied = copy::copy(connection, &partial, &mut |_, _| {});
@@ -257,7 +289,22 @@ fn back_up(connection: &Connection, location: &Location) -> Result<()> {
         copy::sync(&backups)
     });
     // What is not whole must not look like a backup.
-    kept.inspect_err(|_| drop(std::fs::remove_file(&partial)))
+    kept.map(|()| Some(path)).inspect_err(|_| drop(remove_begun(&backups)))
+}
+
+/// Removes copies that were begun, with the engine's files beside them: only one process migrates at a time, and that is this one.
+fn remove_begun(backups: &Path) -> Result<()> {
+    let failed = |error: std::io::Error| Error::io("read", backups, &error);
+    for entry in std::fs::read_dir(backups).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let is_file = entry.file_type().map_err(failed)?.is_file();
+        if is_file && name.starts_with(BEFORE_MIGRATION) && name.contains(PARTIAL) {
+            std::fs::remove_file(entry.path()).map_err(|error| Error::io("remove", &entry.path(), &error))?;
+        }
+    }
+    Ok(())
 }
 
 fn finish(location: &Location, connection: Connection, here: OpenHere) -> Result<Opened> {

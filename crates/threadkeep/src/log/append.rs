@@ -141,6 +141,8 @@ pub(crate) struct Append {
     pub(crate) runs: Vec<Run>,
     /// An item that must be stored before these: the last one that was queued.
     pub(crate) requires: Option<ItemId>,
+    /// The last item that this handle was told is stored and synced: where it is missing, the store is an older copy of itself.
+    pub(crate) builds_on: Option<ItemId>,
 }
 
 impl Append {
@@ -180,6 +182,7 @@ pub(crate) fn append_from(tx: &mut dyn Tx, request: &Append, standing: &mut Opti
 
 fn append_anywhere(tx: &mut dyn Tx, request: &Append) -> Result<(Appended, Option<Standing>)> {
     let mut pen = Pen::take(tx, &request.thread, request.epoch, request.writer, request.now)?;
+    check_age(tx, request)?;
     pen.expect(tx, request.expect)?;
     let mut items = Vec::new();
     for run in &request.runs {
@@ -198,6 +201,26 @@ fn append_anywhere(tx: &mut dyn Tx, request: &Append) -> Result<(Appended, Optio
     }
     pen.put_down(tx)?;
     Ok((Appended { items, repeated: false }, pen.standing(request)))
+}
+
+/// Refuses to go on over a store that no longer holds what it had acknowledged to this very holder.
+fn check_age(tx: &mut dyn Tx, request: &Append) -> Result<()> {
+    match request.builds_on {
+        Some(item) if path::key_by_id(tx, item)?.is_none() => {
+            let lost = format!("item {item}, which was acknowledged and synced, is not in it any more");
+            Err(went_back(&request.thread, &lost))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is said to a holder whose store is older than what it knows of it.
+fn went_back(thread: &ThreadId, lost: &str) -> Error {
+    let detail = format!(
+        "{lost}: an older copy was put in the place of the store, and writing on would part from what is lost; put the right \
+         data back, or open the thread again to go on from what is there"
+    );
+    Error::corrupt(format!("thread {thread}"), detail)
 }
 
 /// Ends the transaction and begins another one, which only planted defects do.
@@ -592,6 +615,10 @@ fn current_epoch(tx: &mut dyn Tx, thread: &ThreadId) -> Result<i64> {
 fn why_refused(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64) -> Result<Error> {
     let found = query_one(tx, WHY_REFUSED, &[thread.as_str().into()], |row| Ok((row.int(0)?, row.int(1)?)))?;
     Ok(match found {
+        // It never falls.
+        Some((stored, _)) if stored < epoch => {
+            went_back(thread, &format!("its epoch is {stored}, and this handle was given {epoch}"))
+        }
         Some((stored, shelf)) if shelf < 2 && stored != epoch => Error::ClaimLost { thread: thread.clone(), epoch },
         _ => Error::not_found("thread", thread),
     })

@@ -793,7 +793,7 @@ pub struct VerifyReport {
     pub invalid: BTreeMap<ThreadId, Vec<Break>>,
     /// How many places are broken, those that are not told included.
     pub broken: u64,
-    /// What is wrong with the seals themselves, or with how new the store is.
+    /// What is wrong with the seals themselves, or with how new the store is; and rollouts that hold what the store lacks.
     pub seals: Vec<String>,
     /// What can't be proved, with the number of threads that it concerns.
     pub not_provable: BTreeMap<GapKind, u64>,

@@ -11,6 +11,7 @@ use crate::item::Hash;
 use crate::keys::{self, PublicKey};
 use crate::log::verify::{self, Break, Verdict, VerifyReport};
 use crate::records;
+use crate::rollout::leading;
 use crate::seal::{self, Anchors, Seal, SealCheck};
 use crate::seals::{self, Stated, Witnesses};
 use crate::thread::{ListQuery, Shelves, SortKey};
@@ -68,7 +69,7 @@ impl Threads {
     }
 
     /// As [`Threads::verify_all`], with options. For the whole store it also tells the threads that seals state and that are
-    /// gone.
+    /// gone, and the rollouts in the store's folder that hold what the store lacks.
     ///
     /// # Errors
     /// As [`Threads::verify_with`].
@@ -124,6 +125,7 @@ impl Threads {
                     add(Ok(verdict))?;
                 }
             }
+            report.seals.extend(leading::all(&self.inner).await?.iter().map(ToString::to_string));
         }
         Ok(report)
     }

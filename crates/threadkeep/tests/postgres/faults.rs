@@ -114,7 +114,7 @@ fn writers_outlive_their_server() {
 
 /// What becomes of the next commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
+pub(crate) enum Fault {
     Nothing,
     /// It is done, and the answer is lost.
     LosesAnswer,
@@ -123,14 +123,14 @@ enum Fault {
 }
 
 /// Stands between a store and its server, and knows a commit when it sees one.
-struct Proxy {
+pub(crate) struct Proxy {
     folder: tempfile::TempDir,
     fault: Arc<std::sync::Mutex<Fault>>,
     lost: Arc<AtomicUsize>,
 }
 
 impl Proxy {
-    fn start(server: &Server) -> Self {
+    pub(crate) fn start(server: &Server) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
         let behind = server.folder().join(".s.PGSQL.5432");
@@ -146,12 +146,12 @@ impl Proxy {
         Self { folder, fault, lost }
     }
 
-    fn address(&self, of: &str) -> String {
+    pub(crate) fn address(&self, of: &str) -> String {
         let schema = of.rsplit_once("schema=").unwrap().1;
         format!("postgres://threadkeep@/postgres?host={}&schema={schema}", self.folder.path().display())
     }
 
-    fn arm(&self, fault: Fault) {
+    pub(crate) fn arm(&self, fault: Fault) {
         *self.fault.lock().unwrap() = fault;
     }
 }
@@ -349,4 +349,43 @@ fn a_store_on_several_servers_is_opened_as_soon_as_one_of_them_takes_writes() {
     opens_after(&mut || admin.batch_execute("ALTER DATABASE postgres RESET default_transaction_read_only").unwrap());
     server.order("stop");
     opens_after(&mut || server.order("start"));
+}
+
+/// A server whose data went back: whoever was writing knows what it was told is stored, and does not go on without it.
+#[test]
+fn a_writer_does_not_go_on_over_an_older_copy_of_the_servers_data() {
+    let Some(server) = server() else { return };
+    let address = server.address();
+    let store = open(&address);
+    let live = thread(&store);
+    live.append(vec![say("one")]).unwrap();
+    let mut admin = server.config().connect(NoTls).unwrap();
+    let schema = address.rsplit_once("schema=").unwrap().1;
+    admin.batch_execute(&format!("SET search_path = {schema}; SET session_replication_role = replica")).unwrap();
+    let tables: Vec<String> = admin
+        .query("SELECT table_name::text FROM information_schema.tables WHERE table_schema = $1", &[&schema])
+        .unwrap()
+        .iter()
+        .map(|row| row.get(0))
+        .collect();
+    for table in &tables {
+        admin.batch_execute(&format!("CREATE TEMP TABLE old_{table} AS SELECT * FROM {table}")).unwrap();
+    }
+    live.append(vec![say("two")]).unwrap();
+    let back: String = tables
+        .iter()
+        .map(|table| format!("DELETE FROM {table}; INSERT INTO {table} SELECT * FROM old_{table};"))
+        .collect();
+    admin.batch_execute(&format!("BEGIN; {back} COMMIT")).unwrap();
+    for _ in 0..2 {
+        match live.append(vec![say("three")]) {
+            Err(Error::Corrupt { detail, .. }) => assert!(detail.contains("older copy"), "{detail}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(texts(&store, live.id()), ["one"]);
+    live.discard().unwrap();
+    let again = store.resume(live.id(), false).unwrap();
+    again.append(vec![say("another two")]).unwrap();
+    assert!(store.verify(live.id()).unwrap().is_intact());
 }

@@ -357,7 +357,7 @@ fn look_at_schema(found: &mut Examination, session: &mut Session, place: &Place)
             found.error("no-store", shown, (format!("the schema {schema} is empty"), NO_STORE));
             return false;
         }
-        State::Empty => {
+        State::Empty | State::Unrecorded => {
             let what = "no step of the schema is noted as done, though there are tables".to_owned();
             found.error("half-migrated", shown, (what, "restore a backup, or drop the schema if nothing is in it"));
             return false;

@@ -57,6 +57,7 @@ pub(crate) fn open(place: &Place) -> Result<Opened> {
             let detail = "it has an older schema; open it once for writing to bring it forward";
             return Err(Error::ReadOnly { detail: detail.to_owned() });
         }
+        (State::Unrecorded, _) => return Err(migrations::unrecorded(&place.address.to_string())),
         (State::Empty | State::Behind, false) => migrate(place, &mut session)?,
     }
     Ok(Opened { session, notices })
@@ -113,7 +114,7 @@ pub(super) fn state(place: &Place, session: &mut Session) -> Result<State> {
         Error::ReadOnly { detail } => closed(place, &detail),
         other => other,
     })?;
-    migrations::compare(&applied, place.migrations)
+    migrations::compare(&place.address.to_string(), &applied, place.migrations)
 }
 
 fn closed(place: &Place, detail: &str) -> Error {
@@ -159,6 +160,7 @@ fn apply(place: &Place, session: &mut Session) -> Result<()> {
         run(session, &format!("CREATE SCHEMA \"{schema}\""))?;
     }
     let last = match state {
+        State::Unrecorded => return Err(migrations::unrecorded(&place.address.to_string())),
         State::Empty => None,
         _ => query_all(&mut session.alone(), LEDGER, &[], |row| row.int(0))?.into_iter().max(),
     };

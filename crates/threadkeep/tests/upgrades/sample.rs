@@ -1,0 +1,235 @@
+//! A small store that has something of everything, how a store reads, and the stores of all schemas that ever landed.
+//!
+//! A store of an old schema is kept as the text of its database. Both engines write the same rows, so the rows of one such text
+//! are a store of that schema on either.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use threadkeep::blocking::Store;
+use threadkeep::{
+    Address, AppendOptions, Durability, Hash, ImportBatch, ImportPart, ImportSegment, Item, ItemQuery, Kind, ListQuery,
+    NewItem, NewThread, Role, Shelves, SortKey, SourceFile, StoreOptions, ThreadId, ThreadPatch, TurnEnd, TurnQuery,
+};
+
+use crate::fixed_host::FixedHost;
+
+/// What the lines begin with that say how a fixture reads.
+pub(crate) const READS: &str = "-- reads: ";
+
+/// A store of an old schema.
+#[derive(Debug)]
+pub(crate) struct Fixture {
+    pub(crate) name: String,
+    /// The number of its schema.
+    pub(crate) number: i64,
+    /// Makes its database.
+    pub(crate) sql: String,
+    /// How it reads.
+    pub(crate) reads: String,
+}
+
+pub(crate) fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+/// Every schema that ever landed, the oldest first.
+pub(crate) fn old_schemas() -> Vec<Fixture> {
+    let mut found: Vec<Fixture> = std::fs::read_dir(fixtures())
+        .unwrap()
+        .filter_map(|entry| {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            let number = name.strip_prefix("schema-")?.strip_suffix(".sql")?.parse().unwrap();
+            let sql = std::fs::read_to_string(&path).unwrap();
+            let reads =
+                sql.lines().filter_map(|line| line.strip_prefix(READS)).map(|line| format!("{line}\n")).collect();
+            Some(Fixture { name, number, sql, reads })
+        })
+        .collect();
+    found.sort_by_key(|fixture| fixture.number);
+    assert!(!found.is_empty(), "no fixture was found");
+    found
+}
+
+pub(crate) fn id(text: &str) -> ThreadId {
+    ThreadId::new(text).unwrap()
+}
+
+fn named(text: &str) -> NewThread {
+    NewThread { id: Some(id(text)), ..NewThread::default() }
+}
+
+pub(crate) fn message(text: &str) -> NewItem {
+    NewItem { role: Some(Role::User), ..NewItem::raw(Kind::Message, "text", text.into()) }
+}
+
+fn path_of(store: &Store, thread: &ThreadId, at: Option<Address>) -> Vec<Item> {
+    store.items(thread, ItemQuery { at, ..ItemQuery::default() }).unwrap().entries
+}
+
+/// How far the clock ticks at each look while a fixture is made.
+pub(crate) const STEP: i64 = 1_000;
+
+/// Makes a small store that has something of everything; always the same, to the byte.
+pub(crate) fn make(options: StoreOptions, step: i64) {
+    let store = Store::open(options.host(FixedHost::ticking(step))).unwrap();
+    let workspace = store.workspace(Path::new("/projects/shop")).unwrap();
+    let mut thread = named("tree");
+    thread.details.title = Some("It's a tree".into());
+    thread.details.agent = Some("codewhale".into());
+    thread.details.extra.insert("theme".into(), "dark".into());
+    let live = workspace.create_now(thread).unwrap();
+    live.begin_turn(message("Why does the test fail?")).unwrap();
+    let call = NewItem::tool_call("c1", "read_file", r#"{"path":"src/login.rs"}"#);
+    let two = live.append(vec![call, NewItem::tool_result("c1", "fn login() {}\n".repeat(30), false)]).unwrap();
+    live.append(vec![NewItem::raw(Kind::Unknown("hologram".into()), "text", b"\xff\0 bytes".to_vec())]).unwrap();
+    live.end_turn(TurnEnd::completed()).unwrap();
+    let large = "a line of output that repeats\n".repeat(3_000);
+    let mut summary = NewItem::raw(Kind::Compaction, "text", large.into_bytes());
+    summary.sources = two.items.iter().map(|item| item.id).collect();
+    live.append(vec![summary]).unwrap();
+    let after = Some(two.items[0].address());
+    live.begin_turn(message("And now?")).unwrap();
+    let fork =
+        live.append_with(vec![message("Another way")], AppendOptions { after, ..AppendOptions::default() }).unwrap();
+    store.label(&id("tree"), fork.items[0].branch, Some("second try".into())).unwrap();
+    store.update(&id("tree"), ThreadPatch { pinned: Some(true), ..ThreadPatch::default() }).unwrap();
+    live.shutdown().unwrap();
+
+    store.fork(&id("tree"), Some(two.items[1].address()), named("fork")).unwrap();
+    let live = store.resume(&id("fork"), false).unwrap();
+    say(&live, "in the fork");
+    live.shutdown().unwrap();
+    let live = workspace.create_now(named("cleared")).unwrap();
+    say(&live, "before");
+    live.clear().unwrap();
+    say(&live, "after");
+    live.shutdown().unwrap();
+    store.archive(&id("cleared")).unwrap();
+    let live = store.workspace(Path::new("/projects/other")).unwrap().create_now(named("trashed")).unwrap();
+    say(&live, "gone, but not yet");
+    live.shutdown().unwrap();
+    store.delete(&id("trashed")).unwrap();
+    import_sample(&store);
+}
+
+fn import_sample(store: &Store) {
+    let live = store.workspace(Path::new("/projects/shop")).unwrap().create(named("imported")).unwrap();
+    let record = NewItem { source_id: Some("r-1".into()), ..message("from a file") };
+    let record = record.with_id("01900000-0000-7000-8000-000000000001".parse().unwrap());
+    let part = ImportPart::Item { item: Box::new(record), after: None, starts_turn: true, note: b"n".to_vec() };
+    let beside = ImportPart::Beside { bytes: b"{damaged".to_vec() };
+    let segments =
+        vec![ImportSegment { position: 0, length: 11, part }, ImportSegment { position: 12, length: 8, part: beside }];
+    let source = SourceFile {
+        agent: "codex".into(),
+        path: "/home/a/.codex/sessions/1.jsonl".into(),
+        thread: Some(id("imported")),
+        size: 21,
+        mtime: 1_767_323_045_000_000_000,
+        consumed: 21,
+        prefix: Hash::of(b"from a file\n{damaged\n"),
+        records: 2,
+        skipped: 1,
+        state: b"state".to_vec(),
+    };
+    let batch =
+        ImportBatch { source, expected: None, replace: false, segments, head: None, patch: None, updated_at: None };
+    live.import(batch, Durability::Synced).unwrap();
+    live.shutdown().unwrap();
+}
+
+fn say(live: &threadkeep::blocking::LiveThread, text: &str) {
+    live.append(vec![message(text)]).unwrap();
+}
+
+/// Says in lines how a store reads, without anything that a later version may rightly say otherwise.
+pub(crate) fn transcript(store: &Store) -> String {
+    let mut out = String::new();
+    writeln!(out, "store {}", store.id()).unwrap();
+    for shelves in [Shelves::Both, Shelves::Trash] {
+        let query = ListQuery { shelves, sort: SortKey::Created, ascending: true, ..ListQuery::default() };
+        for thread in store.list(query).unwrap().entries {
+            thread_lines(store, &thread.id, &mut out);
+        }
+    }
+    for stamp in store.source_stamps("", 100).unwrap() {
+        let source = store.source(&stamp.path).unwrap().unwrap();
+        writeln!(out, "source {source:?}").unwrap();
+        writeln!(out, "records {:?}", store.known_records(&stamp.path, -1, 100).unwrap()).unwrap();
+        writeln!(out, "parts {:?}", store.source_parts(&stamp.path, -1, 100).unwrap()).unwrap();
+    }
+    out
+}
+
+fn thread_lines(store: &Store, id: &ThreadId, out: &mut String) {
+    let thread = store.get(id).unwrap();
+    let (details, head) = (&thread.details, thread.head.map(|head| head.to_string()));
+    writeln!(
+        out,
+        "thread {id} {} {:?} {} pinned {} title {:?} agent {:?} extra {:?} items {} branches {} turns {} version {} epoch {} tick {} \
+         head {head:?} {:?} fork {:?} {:?} created {} live {}",
+        thread.workspace_name,
+        thread.shelf,
+        thread.status,
+        thread.pinned,
+        details.title,
+        details.agent,
+        details.extra,
+        thread.items,
+        thread.branches,
+        thread.turns,
+        thread.version,
+        thread.epoch,
+        thread.tick,
+        thread.head_hash,
+        thread.forked_from,
+        thread.fork_point.map(|point| point.to_string()),
+        thread.created_at,
+        thread.live,
+    )
+    .unwrap();
+    for branch in store.tree(id).unwrap().branches {
+        let parent = branch.parent.map(|parent| parent.to_string());
+        let (label, cleared, active) = (branch.label, branch.cleared, branch.active);
+        writeln!(
+            out,
+            "branch {} of {} parent {parent:?} {label:?} cleared {cleared} active {active}",
+            branch.id, branch.thread
+        )
+        .unwrap();
+        for item in path_of(store, id, Some(Address { branch: branch.id, depth: branch.tip })) {
+            let Item {
+                id,
+                depth,
+                turn,
+                kind,
+                role,
+                format,
+                epoch,
+                tick,
+                created_at,
+                source_id,
+                sources,
+                content,
+                digest,
+                hash,
+                ..
+            } = item;
+            let content = Hash::of(&content);
+            writeln!(
+                out,
+                "item {id} @{depth} turn {turn:?} {kind} {role:?} {format} epoch {epoch} tick {tick} {created_at} {source_id:?} \
+                 {sources:?} content {content} digest {digest} hash {hash}"
+            )
+            .unwrap();
+        }
+    }
+    for turn in store.turns(id, TurnQuery::default()).unwrap().entries {
+        let (first, last) = (turn.first, turn.last.map(|last| last.to_string()));
+        writeln!(out, "turn {} {} {first} {last:?} {} {:?}", turn.ordinal, turn.status, turn.started_at, turn.ended_at)
+            .unwrap();
+    }
+    assert!(store.verify(id).unwrap().is_intact(), "{id} does not verify");
+}
