@@ -67,6 +67,8 @@ enum Inner {
     #[command(hide = true)]
     Lay(suites::Lay),
     #[command(hide = true)]
+    Look(suites::Look),
+    #[command(hide = true)]
     Play(suites::Play),
     #[command(hide = true)]
     Renumber(suites::Renumber),
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
         Some(Inner::Drill(drill)) => suites::play_drill(&drill),
         Some(Inner::Dump(dump)) => suites::play_dump(&dump),
         Some(Inner::Lay(lay)) => suites::play_layer(&lay),
+        Some(Inner::Look(look)) => suites::play_look(&look),
         Some(Inner::Play(play)) => suites::play(&play),
         Some(Inner::Renumber(renumber)) => suites::play_renumber(&renumber),
         Some(Inner::Write(write)) => work::play_writer(&write),

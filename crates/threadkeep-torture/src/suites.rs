@@ -18,6 +18,7 @@ mod moves;
 mod mutants;
 mod points;
 mod remote;
+mod rollout_damage;
 mod states;
 mod storm;
 mod syncs;
@@ -38,6 +39,7 @@ pub(crate) use claims::{Renumber, play_renumber};
 pub(crate) use clock::{Jumping, YEAR};
 pub(crate) use damage::{Lay, Survey, play_layer, play_survey};
 pub(crate) use history::{Dump, Play, play, play_dump};
+pub(crate) use rollout_damage::{Look, play_look};
 
 /// What is run: its id, its name, and how.
 type Run = (&'static str, &'static str, Suite);
@@ -52,6 +54,7 @@ const SUITES: &[Run] = &[
     ("T05", "syncs", syncs::run),
     ("T06", "failing", failing::run),
     ("T07", "damage", damage::run),
+    ("T07", "rollouts", rollout_damage::run),
     ("T08", "tampering", tampering::run),
     ("T09", "history", history::run),
     ("T10", "claims", claims::run),

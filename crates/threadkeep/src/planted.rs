@@ -113,6 +113,14 @@ defects! {
     VerifiesWithoutHashes,
     /// Verifying does not read the content.
     VerifiesWithoutContent,
+    /// Verifying does not check the signatures of seals.
+    VerifiesWithoutSignatures,
+    /// Verifying does not check that what seals state is what was signed.
+    VerifiesWithoutSealDigests,
+    /// Verifying does not compare the store with what seals state.
+    VerifiesWithoutStatements,
+    /// Verifying does not look for the newest seal that is known outside of the store.
+    VerifiesWithoutLastSeal,
     /// A backup is a copy of the database's file, without its log.
     BacksUpWithoutLog,
 }

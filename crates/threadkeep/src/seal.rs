@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::id::{BranchId, ItemId, ThreadId};
 use crate::item::{Hash, Redaction, check_text};
 use crate::keys::{Hex, KeyInfo, PublicKey};
+use crate::planted::{self, Defect};
 use crate::time::Timestamp;
 
 const SEAL: &[u8] = b"threadkeep.seal.v1";
@@ -329,10 +330,12 @@ impl SealCheck {
         if seal.prev != prev {
             return Some("it does not follow from the seal before it".to_owned());
         }
-        if !seal.is_signed(self.store) {
+        if !seal.is_signed(self.store) && !planted::is(Defect::VerifiesWithoutSignatures) {
             return Some("its signature does not hold".to_owned());
         }
-        if usize::try_from(seal.heads).ok() != Some(heads.len()) || digest_of_heads(heads) != seal.digest {
+        let is_as_signed =
+            usize::try_from(seal.heads).ok() == Some(heads.len()) && digest_of_heads(heads) == seal.digest;
+        if !is_as_signed && !planted::is(Defect::VerifiesWithoutSealDigests) {
             return Some("what it states was changed".to_owned());
         }
         if record != Some(seal.purge_hash) {

@@ -68,6 +68,10 @@ const EXPECTED: &[(&str, Speed, &[&str])] = &[
     ("VerifiesWithoutCount", Speed::Quick, &["T08"]),
     ("VerifiesWithoutHashes", Speed::Quick, &["T08"]),
     ("VerifiesWithoutContent", Speed::Quick, &["T08"]),
+    ("VerifiesWithoutSignatures", Speed::Quick, &["T08"]),
+    ("VerifiesWithoutSealDigests", Speed::Quick, &["T08"]),
+    ("VerifiesWithoutStatements", Speed::Quick, &["T08"]),
+    ("VerifiesWithoutLastSeal", Speed::Quick, &["T08"]),
     ("BacksUpWithoutLog", Speed::Slow, &["T11"]),
 ];
 

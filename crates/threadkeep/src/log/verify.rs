@@ -569,6 +569,9 @@ impl Progress {
 
     /// What a seal says that the store does not.
     fn contradicts(&self, tx: &mut dyn Tx, stated: &Stated) -> Result<Option<Break>> {
+        if planted::is(Defect::VerifiesWithoutStatements) {
+            return Ok(None);
+        }
         let (seal, head) = (stated.seal, &stated.head);
         let whole = |reason: String| Some(Break { branch: None, depth: None, reason });
         if self.is_stub {

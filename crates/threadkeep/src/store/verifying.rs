@@ -11,6 +11,7 @@ use crate::item::Hash;
 use crate::keys::{self, PublicKey};
 use crate::log::verify::{self, Break, Verdict, VerifyReport};
 use crate::records;
+use crate::planted::{self, Defect};
 use crate::rollout::leading;
 use crate::seal::{self, Anchors, Seal, SealCheck};
 use crate::seals::{self, Stated, Witnesses};
@@ -209,7 +210,8 @@ impl Inner {
             expected.extend(anchors.newest().map(|(number, hash, at)| (number, hash, at, "the anchors")));
         }
         for (number, hash, at, place) in expected {
-            if self.db.read(move |tx| seals::hash_of(tx, number)).await? == Some(hash) {
+            let is_there = self.db.read(move |tx| seals::hash_of(tx, number)).await? == Some(hash);
+            if is_there || planted::is(Defect::VerifiesWithoutLastSeal) {
                 found.anchored = found.anchored.max(Some(number));
             } else {
                 found.problems.push(format!(

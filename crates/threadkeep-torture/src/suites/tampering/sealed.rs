@@ -15,6 +15,18 @@ use crate::oracle::Rule;
 use crate::plan::{self, Plan};
 use crate::report::{self, Stop};
 
+/// What is done to the seals themselves: each is told by one check alone.
+const OF_SEALS: [(&str, &str); 5] = [
+    (
+        "the signature of another seal",
+        "UPDATE seals SET signature = (SELECT signature FROM seals WHERE number = 1) WHERE number = 2",
+    ),
+    ("what a seal states taken out", "DELETE FROM seal_heads WHERE seal = 2"),
+    ("another time of a seal", "UPDATE seals SET sealed_at = sealed_at - 1 WHERE number = 2"),
+    ("the first seal taken out", "DELETE FROM seal_heads WHERE seal = 1; DELETE FROM seals WHERE number = 1"),
+    ("another thread stated", "UPDATE seal_heads SET thread = 'nobody' WHERE seal = 2"),
+];
+
 /// Runs this part.
 pub(super) fn run(plan: &Plan, outcome: &mut report::Outcome) -> Result<(), Stop> {
     let temp = plan::fast_folder()?;
@@ -51,7 +63,21 @@ pub(super) fn run(plan: &Plan, outcome: &mut report::Outcome) -> Result<(), Stop
             }
         }
     }
+    for (what, sql) in OF_SEALS {
+        copy(&now, &work);
+        Lite::open(&work).run(sql);
+        if verify(&work, None, key)?.outcome() != Outcome::Invalid {
+            outcome.tally.add(Rule::Unnoticed, what);
+        }
+    }
+    outcome.figure("changes of seals", OF_SEALS.len());
     copy(&older, &work);
+    let with_memory = open(StoreOptions::folder(&work).keys(temp.path().join("keys")))?;
+    let report = with_memory.verify_all(|_| {}).map_err(|error| format!("verifying: {error}"))?;
+    if report.outcome() != Outcome::Invalid {
+        outcome.tally.add(Rule::Unnoticed, "an older copy, with the folder of keys");
+    }
+    drop(with_memory);
     if verify(&work, Some(&anchors), key)?.outcome() != Outcome::Invalid {
         outcome.tally.add(Rule::Unnoticed, "an older copy, with anchors");
     }
