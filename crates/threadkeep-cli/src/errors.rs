@@ -179,6 +179,9 @@ fn hint(error: &Error) -> Option<String> {
         } => "`threadkeep doctor` says more of the way to the server",
         Error::Io { operation: "connect to", .. } => "see that the server runs and takes connections from here",
         Error::Io { operation: "commit to", .. } => "look at what is stored before you ask for it again",
+        Error::SchemaTooNew { place, .. } if place.starts_with("postgres") => {
+            "the store was not touched; to go back, restore the dump that was made before it was brought forward"
+        }
         Error::SchemaTooNew { .. } => {
             "the store was not touched; its folder `backups` holds it as it was before, which `restore-backup` puts back"
         }

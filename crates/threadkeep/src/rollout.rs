@@ -5,6 +5,7 @@
 
 mod files;
 mod format;
+mod frames;
 pub(crate) mod leading;
 pub(crate) mod scan;
 mod write;

@@ -676,6 +676,13 @@ mod tests {
             let refused = Store::open(StoreOptions::folder(&folder)).await.unwrap_err();
             assert!(matches!(refused, Error::SchemaTooNew { .. }), "{refused:?}");
             assert!(std::fs::read(folder.join("threadkeep.db")).unwrap() == bytes);
+
+            // The older version goes back to the copy, and keeps what the newer one left.
+            let report = Store::restore_backup(StoreOptions::folder(&folder), &backups[0]).await.unwrap();
+            let back = Store::open(StoreOptions::folder(&folder)).await.unwrap();
+            assert!(back.verify(&id).await.unwrap().is_intact());
+            let left = StoreOptions::folder(report.replaced.unwrap()).migrations(with_a_step_more());
+            assert_eq!(Store::open(left).await.unwrap().get(&id).await.unwrap().items, 1);
         });
     }
 }

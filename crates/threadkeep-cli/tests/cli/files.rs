@@ -23,16 +23,58 @@ fn is_refused_untouched(sandbox: &Sandbox, bytes: &[u8], code: i32) {
     assert!(fs::read(sandbox.database()).unwrap() == bytes, "the file was written to");
 }
 
-#[test]
-fn a_newer_schema_is_told_and_left_alone() {
+/// Changes the database behind the program's back.
+fn with_sql(sql: &str) -> (Sandbox, Vec<u8>) {
     let sandbox = Sandbox::new();
     sandbox.thread("one", "One", &["hello", "world"]);
-    let newer = "INSERT INTO schema_migrations (number, name, checksum, applied_at) VALUES (9999, 'newer', '', 0)";
     let database = rusqlite::Connection::open(sandbox.database()).unwrap();
-    database.execute(newer, []).unwrap();
+    database.execute_batch(sql).unwrap();
     database.close().unwrap();
     let bytes = fs::read(sandbox.database()).unwrap();
+    (sandbox, bytes)
+}
+
+const NEWER: &str = "INSERT INTO schema_migrations SELECT max(number) + 1, 'newer', '', 0 FROM schema_migrations";
+
+#[test]
+fn a_newer_schema_is_told_and_left_alone() {
+    let (sandbox, bytes) = with_sql(NEWER);
     is_refused_untouched(&sandbox, &bytes, 6);
+    let database = rusqlite::Connection::open(sandbox.database()).unwrap();
+    let found: i64 = database.query_row("SELECT max(number) FROM schema_migrations", [], |row| row.get(0)).unwrap();
+    let place = sandbox.database().canonicalize().unwrap();
+    let words = format!(
+        "error: {} has schema {found}, this version knows up to {}: use the newer Threadkeep that brought it forward, or go back \
+         to the copy that was made before\nhint: the store was not touched; its folder `backups` holds it as it was before, which \
+         `restore-backup` puts back\n",
+        place.display(),
+        found - 1
+    );
+    for arguments in [&["list"][..], &["append", "one"], &["verify"]] {
+        let output = sandbox.run(arguments);
+        assert_eq!(output.status.code(), Some(6), "{arguments:?}");
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), words, "{arguments:?}");
+        assert!(output.stdout.is_empty());
+    }
+    let output = sandbox.run(&["doctor", "--json"]);
+    assert_eq!(output.status.code(), Some(5));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["findings"][0]["code"], "schema-newer", "{found}");
+}
+
+#[test]
+fn a_damaged_record_of_the_schema_is_no_newer_version() {
+    for (damage, words) in [
+        ("PRAGMA user_version = 999", "its header says schema 999"),
+        ("INSERT INTO schema_migrations VALUES (9999, 'x', '', 0)", "the ledger lacks step"),
+        ("DELETE FROM schema_migrations", "no step of its schema is on record"),
+    ] {
+        let (sandbox, bytes) = with_sql(damage);
+        is_refused_untouched(&sandbox, &bytes, 5);
+        let (_, error) = sandbox.failure(&["list"]);
+        assert_eq!(error["kind"], "corrupt");
+        assert!(error["message"].as_str().unwrap().contains(words), "{error}");
+    }
 }
 
 #[test]

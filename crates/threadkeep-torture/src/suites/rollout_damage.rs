@@ -322,7 +322,7 @@ impl Seen {
                     seen.items.entry((*id).to_owned()).and_modify(|read| *read = twice).or_insert(item);
                 }
                 ["f", items, whole, file] => {
-                    drop(seen.files.insert(below(file), (items.parse().unwrap_or(0), *whole == "true")));
+                    seen.files.insert(below(file), (items.parse().unwrap_or(0), *whole == "true"));
                 }
                 ["p", file] => drop(seen.named.insert(below(file))),
                 ["m", memory] => seen.memory = memory.parse().unwrap_or(0),

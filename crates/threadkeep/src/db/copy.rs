@@ -1,6 +1,7 @@
 //! Copying a database while it is in use, and telling whether a copy is whole.
 
 use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use crate::planted::{self, Defect};
 
 /// Between two steps the caller is told how far the copy is: a megabyte, with pages of the usual size.
 const PAGES_PER_STEP: i32 = 256;
+/// Where the two bytes of a header end that say whether the database has a log (2) or not (1).
+const VERSIONS_END: usize = 20;
 
 /// Copies what one snapshot of the source holds into an empty file, which then needs no log beside it, is checked and synced.
 ///
@@ -36,7 +39,23 @@ pub(crate) fn copy(source: &Connection, target: &Path, progress: &mut dyn FnMut(
     pragmas::set_journal(&copy, Journal::Rollback)?;
     check(&copy, target)?;
     copy.close().map_err(|(_, error)| at(target, error))?;
+    check_stands_alone(target)?;
     sync(target)
+}
+
+/// Finds out whether the file says that it has no log. When a write of that fails, the engine puts back what was there, and says
+/// that it went well.
+fn check_stands_alone(target: &Path) -> Result<()> {
+    let mut header = [0; VERSIONS_END];
+    let read = File::open(target).and_then(|mut file| file.read_exact(&mut header));
+    read.map_err(|error| Error::io("read", target, &error))?;
+    match header {
+        [.., 1, 1] => Ok(()),
+        _ => {
+            let why = std::io::Error::other("it could not be written so that it needs no log beside it");
+            Err(Error::io("complete", target, &why))
+        }
+    }
 }
 
 fn copy_pages(source: &Connection, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::frames::FrameWriter;
 use super::scan::Lines;
 use crate::db::copy;
 use crate::db::sqlite;
@@ -27,7 +28,6 @@ const COMPRESSED: &str = ".jsonl.zst";
 pub(crate) const INDEX: &str = "session_index.jsonl";
 const LOCK: &str = ".lock";
 const TEMPORARY: &str = ".threadkeep-";
-const LEVEL: i32 = 3;
 /// The index is written anew when it has so many lines beside twice those that count.
 const SPARE_LINES: usize = 256;
 /// The depth of folders below a folder of rollouts that are looked into, and how many files of one are taken.
@@ -157,12 +157,7 @@ impl Folder {
         let file = BufWriter::with_capacity(1 << 16, file.map_err(|error| Error::io("create", &path, &error))?);
         let output = match is_compressed(place) {
             false => Output::Plain(file),
-            true => {
-                let mut encoder =
-                    zstd::Encoder::new(file, LEVEL).map_err(|error| Error::io("compress", &path, &error))?;
-                encoder.include_checksum(true).map_err(|error| Error::io("compress", &path, &error))?;
-                Output::Compressed(encoder)
-            }
+            true => Output::Compressed(FrameWriter::new(file).map_err(|error| Error::io("compress", &path, &error))?),
         };
         Ok(NewFile { path, output: Some(output) })
     }
@@ -209,7 +204,7 @@ pub(crate) struct NewFile {
 
 enum Output {
     Plain(BufWriter<File>),
-    Compressed(zstd::Encoder<'static, BufWriter<File>>),
+    Compressed(FrameWriter),
 }
 
 impl NewFile {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek as _, SeekFrom};
+use std::io::{self, BufRead as _, BufReader, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::files;
 use super::format::{self, Header, Line, MAX_LINE_BYTES};
+use super::frames::Frames;
 use crate::chain;
 use crate::concurrency::Mutex;
 use crate::error::{Error, Result};
@@ -27,6 +28,8 @@ const RUN_ITEMS: u32 = 256;
 const PAGE_ITEMS: usize = 500;
 const PAGE_BYTES: usize = 4 << 20;
 const PAGE_TURNS: usize = 1_000;
+/// Items that stand before what they follow are kept until that comes, as long as they have so many bytes together.
+const WAITING_BYTES: usize = 16 << 20;
 
 /// What a rollout holds, judged by the file alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -182,8 +185,8 @@ fn read_page(lines: &mut Lines, from: Missing<'_>) -> Result<Vec<PlainItem>> {
                     read += record.len();
                     next = next.saturating_add(1);
                 }
-                // Another branch's items: what goes on behind them is another run.
-                Ok(Line::Item(item)) if item.branch != from.branch.id && !plain.is_empty() => return Ok(plain),
+                // Another item than the next one: what goes on behind it is another run.
+                Ok(Line::Item(_)) if !plain.is_empty() => return Ok(plain),
                 _ => {}
             }
         }
@@ -228,8 +231,18 @@ impl Growing {
     }
 }
 
+/// An item that stands before what it follows.
+struct Waiting {
+    item: Box<PlainItem>,
+    line: u64,
+    offset: u64,
+}
+
 struct Scan {
     report: RolloutReport,
+    /// By the place of the item that each of them follows.
+    waiting: HashMap<(BranchId, u32), Vec<Waiting>>,
+    waiting_bytes: usize,
     header: Option<Header>,
     metadata: Option<PlainThread>,
     metadata_line: u64,
@@ -262,6 +275,8 @@ impl Scan {
         };
         Ok(Self {
             report,
+            waiting: HashMap::new(),
+            waiting_bytes: 0,
             header: None,
             metadata: None,
             metadata_line: 0,
@@ -284,6 +299,9 @@ impl Scan {
     }
 
     fn line(&mut self, line: &LinePlace, bytes: &[u8]) -> Result<()> {
+        if line.is_broken {
+            self.problem(line.number, "what stood behind it can't be decompressed");
+        }
         if line.is_too_long {
             self.problem(line.number, "it is longer than any line of a rollout");
             return Ok(());
@@ -325,7 +343,7 @@ impl Scan {
                 let path = self.report.file.display().to_string();
                 return Err(Error::RolloutTooNew { path, found, known: format::VERSION });
             }
-            Line::Item(item) => self.item(&item, line, offset),
+            Line::Item(item) => self.item_and_followers(Waiting { item, line, offset }),
             Line::Turn(turn) => drop(self.turns.insert(turn.ordinal, (line, turn))),
             Line::Metadata(metadata) if metadata.thread != self.report.thread => {
                 self.problem(line, "it is of another thread");
@@ -340,7 +358,23 @@ impl Scan {
         Ok(())
     }
 
-    fn item(&mut self, item: &PlainItem, line: u64, offset: u64) {
+    /// Takes an item, and those that were waiting for it.
+    fn item_and_followers(&mut self, first: Waiting) {
+        let mut ready = vec![first];
+        while let Some(next) = ready.pop() {
+            let place = (next.item.branch, next.item.depth);
+            self.item(next);
+            if !self.waiting.is_empty() && self.has(Address { branch: place.0, depth: place.1 }) {
+                for follower in self.waiting.remove(&place).unwrap_or_default() {
+                    self.waiting_bytes = self.waiting_bytes.saturating_sub(follower.item.size());
+                    ready.push(follower);
+                }
+            }
+        }
+    }
+
+    fn item(&mut self, waiting: Waiting) {
+        let (item, line, offset) = (&*waiting.item, waiting.line, waiting.offset);
         let known = self.by_id.get(&item.branch).copied();
         let parent = match known.and_then(|at| self.branches.get(at)) {
             Some(branch) if item.depth <= branch.found.tip => {
@@ -355,7 +389,7 @@ impl Scan {
             Some(_) => None,
             None => self.place_of(item),
         };
-        let Some(parent) = parent else { return self.unplaced(item, known, line) };
+        let Some(parent) = parent else { return self.wait(waiting) };
         if let Err(error) = item.check(&self.report.thread, item.depth, parent) {
             self.problem(line, error.to_string());
             return;
@@ -404,8 +438,33 @@ impl Scan {
         self.branches.len() - 1
     }
 
-    fn unplaced(&mut self, item: &PlainItem, branch: Option<usize>, line: u64) {
+    /// Keeps an item until what it follows comes, which may stand behind it where lines were moved.
+    fn wait(&mut self, waiting: Waiting) {
+        let item = &*waiting.item;
+        let begins = item.begins.as_ref().filter(|_| item.branch == item.id);
+        let before = match begins.and_then(|begins| begins.parent.as_ref()) {
+            Some(parent) => Some((parent.branch, parent.depth)),
+            None => item.depth.checked_sub(1).map(|depth| (item.branch, depth)),
+        };
+        match before {
+            Some(before) if self.waiting_bytes + item.size() <= WAITING_BYTES => {
+                self.waiting_bytes += item.size();
+                self.waiting.entry(before).or_default().push(waiting);
+            }
+            _ => self.unplaced(item, waiting.line),
+        }
+    }
+
+    /// What is still waiting follows what was lost.
+    fn give_up_waiting(&mut self) {
+        let mut left: Vec<Waiting> = self.waiting.drain().flat_map(|(_, waiting)| waiting).collect();
+        left.sort_by_key(|waiting| waiting.line);
+        left.iter().for_each(|waiting| self.unplaced(&waiting.item, waiting.line));
+    }
+
+    fn unplaced(&mut self, item: &PlainItem, line: u64) {
         self.report.unplaced += 1;
+        let branch = self.by_id.get(&item.branch).copied();
         let branch = branch.and_then(|at| self.branches.get_mut(at));
         let is_told = branch.is_some_and(|branch| std::mem::replace(&mut branch.is_cut, true));
         // Told once for each branch.
@@ -421,6 +480,7 @@ impl Scan {
     }
 
     fn finish(mut self) -> Result<Rollout> {
+        self.give_up_waiting();
         if self.header.is_none() && self.report.problems.iter().all(|problem| problem.line > 1) {
             self.problem(1, "the first line is missing");
         }
@@ -443,6 +503,7 @@ impl Scan {
         let found: Vec<FoundBranch> = self.branches.iter().map(|branch| branch.found.clone()).collect();
         let redacted = i64::try_from(self.redacted.len()).unwrap_or(i64::MAX);
         let snapshot = snapshot_of(&metadata, &found, self.epoch, redacted)?;
+        self.report.problems.sort_by_key(|problem| problem.line);
         self.report.branches = found.len() as u64;
         self.report.turns = self.turns.len() as u64;
         self.report.head = metadata.head.map(|head| Address { branch: head.branch, depth: head.depth });
@@ -516,30 +577,36 @@ impl Scan {
     }
 }
 
-/// The thread that a file is of: by its first line, else by its metadata, else by its name.
+/// The thread that a file is of: by its first line, else by its metadata, else by its name. Where lines of several threads got into
+/// a file, the one that it is named after counts.
 pub(crate) fn identify(path: &Path) -> Result<ThreadId> {
     let mut lines = Lines::open(path)?;
     let (mut bytes, mut is_ours, mut tried) = (Vec::new(), false, 0_u64);
+    let (name, mut first) = (files::thread_of(path), None);
     // What can't be read any further is told when the file is read.
     while let Ok(Some(_)) = lines.next(&mut bytes) {
         for (_, record) in format::records(&bytes).0 {
             is_ours = true;
-            match format::parse(record) {
-                Ok(Line::Header(header)) => return Ok(header.thread),
-                Ok(Line::Metadata(metadata)) => return Ok(metadata.thread),
-                Ok(Line::Newer(found)) => {
+            let thread = match format::parse(record) {
+                Ok(Line::Header(header)) => header.thread,
+                Ok(Line::Metadata(metadata)) => metadata.thread,
+                Ok(Line::Newer(found)) if first.is_none() => {
                     let path = path.display().to_string();
                     return Err(Error::RolloutTooNew { path, found, known: format::VERSION });
                 }
-                _ => {}
+                _ => continue,
+            };
+            if name.as_ref() == Some(&thread) {
+                return Ok(thread);
             }
+            first = first.or(Some(thread));
         }
         tried += 1;
         if !is_ours && tried >= 8 {
             break;
         }
     }
-    let named = files::thread_of(path).filter(|_| is_ours);
+    let named = first.or(name.filter(|_| is_ours));
     named.ok_or_else(|| Error::invalid("rollout", format!("{} is no rollout of Threadkeep", path.display())))
 }
 
@@ -559,14 +626,29 @@ impl std::fmt::Debug for Lines {
 
 enum Input {
     Plain(BufReader<File>),
-    Compressed(BufReader<zstd::Decoder<'static, BufReader<File>>>),
+    Compressed(Box<Frames>),
 }
 
 impl Input {
-    fn bytes(&mut self) -> &mut dyn BufRead {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
         match self {
-            Self::Plain(input) => input,
-            Self::Compressed(input) => input,
+            Self::Plain(input) => input.fill_buf(),
+            Self::Compressed(input) => input.fill_buf(),
+        }
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        match self {
+            Self::Plain(input) => input.consume(bytes),
+            Self::Compressed(input) => input.consume(bytes),
+        }
+    }
+
+    /// Whether something before what comes next could not be read.
+    fn goes_on_behind(&mut self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Compressed(input) => input.goes_on_behind(),
         }
     }
 }
@@ -577,6 +659,8 @@ pub(crate) struct LinePlace {
     offset: u64,
     pub(crate) is_ended: bool,
     is_too_long: bool,
+    /// Whether what stood behind it can't be decompressed.
+    is_broken: bool,
 }
 
 impl Lines {
@@ -585,10 +669,7 @@ impl Lines {
         let file = files::open(path)?;
         let input = match files::is_compressed(path) {
             false => Input::Plain(BufReader::with_capacity(1 << 16, file)),
-            true => {
-                let decoder = zstd::Decoder::new(file).map_err(|error| Error::io("read", path, &error))?;
-                Input::Compressed(BufReader::with_capacity(1 << 16, decoder))
-            }
+            true => Input::Compressed(Box::new(Frames::open(file).map_err(|error| Error::io("read", path, &error))?)),
         };
         Ok(Self { input, offset: 0, number: 0 })
     }
@@ -599,14 +680,21 @@ impl Lines {
             Some(lines) if lines.offset <= offset || matches!(lines.input, Input::Plain(_)) => lines,
             _ => Self::open(path)?,
         };
-        let failed = |error: std::io::Error| Error::io("read", path, &error);
+        let failed = |error: io::Error| Error::io("read", path, &error);
         if let Input::Plain(input) = &mut lines.input {
             if lines.offset != offset {
                 input.seek(SeekFrom::Start(offset)).map_err(failed)?;
             }
         } else {
-            let ahead = offset.saturating_sub(lines.offset);
-            std::io::copy(&mut lines.input.bytes().take(ahead), &mut std::io::sink()).map_err(failed)?;
+            let mut ahead = usize::try_from(offset.saturating_sub(lines.offset)).unwrap_or(usize::MAX);
+            while ahead > 0 {
+                let found = lines.input.fill_buf().map_err(failed)?.len().min(ahead);
+                lines.input.consume(found);
+                ahead -= found;
+                if found == 0 && !lines.input.goes_on_behind() {
+                    break;
+                }
+            }
         }
         lines.offset = offset;
         Ok(lines)
@@ -616,12 +704,12 @@ impl Lines {
     pub(crate) fn next(&mut self, line: &mut Vec<u8>) -> Result<Option<LinePlace>> {
         line.clear();
         let offset = self.offset;
-        let (mut is_ended, mut is_too_long) = (false, false);
+        let (mut is_ended, mut is_too_long, mut is_broken) = (false, false, false);
         loop {
-            let failed = |error: std::io::Error| Error::corrupt("rollout", error.to_string());
-            let input = self.input.bytes();
-            let bytes = input.fill_buf().map_err(failed)?;
+            let failed = |error: io::Error| Error::corrupt("rollout", error.to_string());
+            let bytes = self.input.fill_buf().map_err(failed)?;
             if bytes.is_empty() {
+                is_broken = self.input.goes_on_behind();
                 break;
             }
             let end = bytes.iter().position(|byte| *byte == b'\n');
@@ -636,17 +724,17 @@ impl Lines {
             if !is_too_long {
                 line.extend_from_slice(part);
             }
-            input.consume(used);
+            self.input.consume(used);
             self.offset += used as u64;
             if end.is_some() {
                 is_ended = true;
                 break;
             }
         }
-        if self.offset == offset {
+        if self.offset == offset && !is_broken {
             return Ok(None);
         }
         self.number += 1;
-        Ok(Some(LinePlace { number: self.number, offset, is_ended, is_too_long }))
+        Ok(Some(LinePlace { number: self.number, offset, is_ended, is_too_long, is_broken }))
     }
 }

@@ -123,7 +123,9 @@ impl Harm {
         match self {
             Self::Shuffled => random.shuffle(&mut lines),
             _ if !is_there => {}
-            Self::Glued => lines.iter_mut().skip(one).take(1).for_each(|line| drop(line.pop())),
+            Self::Glued => {
+                lines.iter_mut().skip(one).take(1).for_each(|line| line.truncate(line.len().saturating_sub(1)))
+            }
             Self::Repeated => {
                 let line = lines.get(one).cloned().unwrap_or_default();
                 lines.insert(two, line);
