@@ -128,11 +128,6 @@ pub(crate) fn gone(tx: &mut dyn Tx, after: &str, limit: i64) -> Result<Vec<Threa
     query_all(tx, GONE, &[after.into(), limit.into()], read_thread)
 }
 
-/// Whether a purge of the thread is on record.
-pub(crate) fn is_purged(tx: &mut dyn Tx, thread: &ThreadId) -> Result<bool> {
-    Ok(query_one(tx, PURGE_OF, &[thread.as_str().into()], |_| Ok(()))?.is_some())
-}
-
 /// Which of these threads are not there.
 pub(crate) fn absent(tx: &mut dyn Tx, threads: &[ThreadId]) -> Result<Vec<ThreadId>> {
     let mut absent = Vec::new();

@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::id::{Address, ThreadId};
 use crate::item::Hash;
 use crate::log::path;
+use crate::records;
 use crate::seals;
 use crate::store::{Inner, on_a_thread};
 
@@ -171,7 +172,7 @@ fn end_of(file: &Path) -> Option<End> {
 /// Says in which way a rollout leads, if it does.
 fn judge(tx: &mut dyn Tx, end: &End) -> Result<Option<Leading>> {
     // What was purged is gone on purpose; a file of it was left by a mirror that was cut off.
-    if seals::is_purged(tx, &end.thread)? {
+    if records::purge_of(tx, &end.thread)?.is_some() {
         return Ok(None);
     }
     let is_there = seals::absent(tx, std::slice::from_ref(&end.thread))?.is_empty();
