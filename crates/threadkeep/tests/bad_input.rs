@@ -282,18 +282,21 @@ fn reading_only_creates_nothing_and_writes_are_refused_as_read_only() {
     assert_unchanged(&folder, &before, "reading only");
 }
 
+/// A newer schema is in `upgrades.rs`; this is one that only looks like it.
 #[test]
-fn a_newer_schema_is_refused_and_not_touched() {
+fn a_damaged_record_of_the_schema_is_refused_and_not_touched() {
     let marks = [
-        ("in the ledger", "INSERT INTO schema_migrations VALUES (999, 'future', 'x', 0)"),
-        ("in the header", "PRAGMA user_version = 999"),
+        ("a step far behind the others", "INSERT INTO schema_migrations VALUES (999, 'future', 'x', 0)"),
+        ("a number in the header that no step has", "PRAGMA user_version = 999"),
+        ("no step at all", "DELETE FROM schema_migrations"),
+        ("no record", "DROP TABLE schema_migrations"),
+        ("a record in another form", "ALTER TABLE schema_migrations RENAME COLUMN number TO step"),
     ];
     for (what, mark) in marks {
         let temp = tempfile::tempdir().unwrap();
         make_store(temp.path());
         sql(temp.path()).execute_batch(mark).unwrap();
-        let names_it = |error: &Error| matches!(error, Error::SchemaTooNew { found: 999, known } if *known < 999);
-        assert_refused(temp.path(), what, names_it);
+        assert_refused(temp.path(), what, is_corrupt);
     }
 }
 

@@ -4,7 +4,7 @@
 #[path = "upgrades/fixed_host.rs"]
 mod fixed_host;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 

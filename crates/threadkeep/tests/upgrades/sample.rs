@@ -158,7 +158,10 @@ pub(crate) fn transcript(store: &Store) -> String {
         let source = store.source(&stamp.path).unwrap().unwrap();
         writeln!(out, "source {source:?}").unwrap();
         writeln!(out, "records {:?}", store.known_records(&stamp.path, -1, 100).unwrap()).unwrap();
-        writeln!(out, "parts {:?}", store.source_parts(&stamp.path, -1, 100).unwrap()).unwrap();
+        let parts = store.source_parts(&stamp.path, -1, 100).unwrap().into_iter();
+        let parts: Vec<String> =
+            parts.map(|part| format!("FilePart {{ position: {}, bytes: {:?} }}", part.position, part.bytes)).collect();
+        writeln!(out, "parts [{}]", parts.join(", ")).unwrap();
     }
     out
 }
