@@ -9,7 +9,7 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::db::pragmas::{self, Journal};
-use crate::db::sqlite::{at, connect_to, engine_error};
+use crate::db::sqlite::{at, beside, connect_to, engine_error};
 use crate::error::{Error, Result};
 use crate::planted::{self, Defect};
 
@@ -43,14 +43,15 @@ pub(crate) fn copy(source: &Connection, target: &Path, progress: &mut dyn FnMut(
     sync(target)
 }
 
-/// Finds out whether the file says that it has no log. When a write of that fails, the engine puts back what was there, and says
-/// that it went well.
+/// Finds out whether the file says that it has no log, and has nothing beside it. When a write of that fails, or a sync, the engine puts
+/// back what was there or leaves its journal, and says that it went well.
 fn check_stands_alone(target: &Path) -> Result<()> {
     let mut header = [0; VERSIONS_END];
     let read = File::open(target).and_then(|mut file| file.read_exact(&mut header));
     read.map_err(|error| Error::io("read", target, &error))?;
+    let is_left = ["-journal", "-wal"].iter().any(|suffix| beside(target, suffix).exists());
     match header {
-        [.., 1, 1] => Ok(()),
+        [.., 1, 1] if !is_left => Ok(()),
         _ => {
             let why = std::io::Error::other("it could not be written so that it needs no log beside it");
             Err(Error::io("complete", target, &why))

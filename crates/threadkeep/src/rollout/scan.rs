@@ -330,6 +330,8 @@ impl Scan {
 
     fn take(&mut self, parsed: Line, line: u64, offset: u64) -> Result<()> {
         match parsed {
+            // It stands there again.
+            Line::Header(header) if self.header.as_ref() == Some(&header) => {}
             Line::Header(header) if header.thread != self.report.thread || self.header.is_some() => {
                 self.problem(line, "it is the first line of another file");
             }
