@@ -42,8 +42,8 @@ const FAULTS: [(&str, &str, bool); 6] = [
     ("ftruncate", "EIO", false),
     ("rename", "ENOSPC", true),
 ];
-/// What an error of a disk may be told as.
-const KINDS: [&str; 3] = ["storage-full", "io", "busy"];
+/// What an error of a disk may be told as. The last one is a reader's who meets what the disk did not let be rolled back.
+const KINDS: [&str; 4] = ["storage-full", "io", "busy", "read-only"];
 
 /// What a database is made of: its tables, indexes and triggers, the steps on record, and the number in its header.
 type Shape = (BTreeSet<(String, String)>, Vec<i64>, i64);
