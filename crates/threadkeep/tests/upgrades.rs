@@ -62,8 +62,11 @@ fn lay_with_log(fixture: &Fixture, folder: &Path) {
     assert!(std::fs::metadata(folder.join(LOG)).unwrap().len() > 0);
 }
 
+/// Makes an old store in a folder.
+type Lay = fn(&Fixture, &Path);
+
 /// The ways in which an old program can have left its store.
-const WAYS: [(&str, fn(&Fixture, &Path)); 2] = [("closed", lay), ("killed", lay_with_log)];
+const WAYS: [(&str, Lay); 2] = [("closed", lay), ("killed", lay_with_log)];
 
 /// Everything in a folder, byte by byte.
 fn snapshot(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {

@@ -124,7 +124,7 @@ impl Harm {
             Self::Shuffled => random.shuffle(&mut lines),
             _ if !is_there => {}
             Self::Glued => {
-                lines.iter_mut().skip(one).take(1).for_each(|line| line.truncate(line.len().saturating_sub(1)))
+                lines.iter_mut().skip(one).take(1).for_each(|line| line.truncate(line.len().saturating_sub(1)));
             }
             Self::Repeated => {
                 let line = lines.get(one).cloned().unwrap_or_default();
