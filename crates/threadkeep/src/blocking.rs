@@ -93,6 +93,14 @@ impl Store {
         Ok(Self::from_async(block_on(crate::Store::open(options))?))
     }
 
+    /// The same as [`crate::Store::screened`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn screened(&self, path: &str, bytes: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.0.screened(path, bytes)
+    }
+
     /// Waits for [`crate::Store::backup_with`].
     ///
     /// # Errors

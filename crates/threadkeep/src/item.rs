@@ -355,6 +355,9 @@ pub struct Appended {
     pub items: Vec<AppendedItem>,
     /// Whether these items were there before: a repeated call whose first answer was lost.
     pub repeated: bool,
+    /// How many of the items have other content than was given, by what the store was opened with
+    /// ([`crate::StoreOptions::on_write`]). Also known of items that are only queued.
+    pub replaced: usize,
 }
 
 /// The place and the hash of one appended item.

@@ -53,6 +53,7 @@ mod log;
 mod planted;
 mod records;
 mod rollout;
+mod screen;
 mod seal;
 mod seals;
 mod secrets;
@@ -101,6 +102,7 @@ pub use log::verify::{Break, Gap, GapKind, Outcome, Verdict, VerifyReport};
 pub use planted::planted_defects;
 pub use rollout::scan::{LineProblem, RolloutReport};
 pub use rollout::{MirrorReport, RebuildReport};
+pub use screen::{Incoming, Screened};
 pub use seal::{
     Anchors, PurgeRecord, Record, RedactedItem, RedactionRecord, Seal, SealedHead, SealedItem, digest_of_heads,
 };

@@ -151,7 +151,7 @@ impl LiveThread {
         for _ in 0..CLAIM_ATTEMPTS {
             let mut claiming = Claiming::new(&inner, &id);
             let (thread, holder, reason) = (id.clone(), holder.clone(), reason.clone());
-            let (host, taken) = (Arc::clone(&inner.host), claiming.taken.clone());
+            let (host, taken, screen) = (Arc::clone(&inner.host), claiming.taken.clone(), inner.screen.clone());
             // All in one transaction: however many take it over at once, each of them does, one after the other.
             let take = move |tx: &mut dyn Tx| {
                 let earlier = taken.begin_run();
@@ -166,7 +166,9 @@ impl LiveThread {
                 let from = claim.holder.map_or_else(|| "nobody".to_owned(), |from| from.to_string());
                 let text = format!("{} took this thread over from {from}: {reason}", holder.label);
                 let view = View { role: Some(Role::System), parts: vec![Part::Note { text }], ..View::default() };
-                let event = Prepared::new(NewItem::from_view(Kind::Event, &view), &*host)?;
+                let mut event = NewItem::from_view(Kind::Event, &view);
+                screen.item(&mut event)?;
+                let event = Prepared::new(event, &*host)?;
                 let epoch = claims::take(tx, &thread, claim.epoch, &holder)?;
                 if let Some(epoch) = epoch {
                     let request = Append {
@@ -238,17 +240,19 @@ impl LiveThread {
         let mut state = self.live.state.lock().await;
         self.check_open(&mut state).await?;
         let kept = items.into_iter().filter(|item| state.policy.keeps(&item.kind));
-        let prepared = kept.map(|item| Prepared::new(item, &*self.live.inner.host)).collect::<Result<Arc<[_]>>>()?;
+        let mut replaced = 0;
+        let prepared = kept.map(|item| self.prepare(item, &mut replaced)).collect::<Result<Arc<[_]>>>()?;
         if prepared.is_empty() {
-            return Ok(Appended { items: Vec::new(), repeated: false });
+            return Ok(Appended { items: Vec::new(), repeated: false, replaced: 0 });
         }
         let after = options.after.map_or(After::Head, After::Address);
         let request = self.request(vec![Run { after, items: prepared }], options.expect, TurnRule::Open);
-        match options.durability {
-            Durability::Queued => self.enqueue(&mut state, request).await,
-            Durability::Written => self.settle_and_send(&mut state, request, Sync::Written).await,
-            Durability::Synced => self.settle_and_send(&mut state, request, Sync::Synced).await,
-        }
+        let appended = match options.durability {
+            Durability::Queued => self.enqueue(&mut state, request).await?,
+            Durability::Written => self.settle_and_send(&mut state, request, Sync::Written).await?,
+            Durability::Synced => self.settle_and_send(&mut state, request, Sync::Synced).await?,
+        };
+        Ok(Appended { replaced, ..appended })
     }
 
     /// Begins a turn with its prompt, which is synced before this returns. A turn that is still open is marked as interrupted.
@@ -258,10 +262,12 @@ impl LiveThread {
     pub async fn begin_turn(&self, prompt: NewItem) -> Result<Appended> {
         let mut state = self.live.state.lock().await;
         self.check_open(&mut state).await?;
-        let prepared = Prepared::new(prompt, &*self.live.inner.host)?;
+        let mut replaced = 0;
+        let prepared = self.prepare(prompt, &mut replaced)?;
         let runs = vec![Run { after: After::Head, items: Arc::new([prepared]) }];
         let request = self.request(runs, Expect::Any, TurnRule::Begin);
-        self.settle_and_send(&mut state, request, Sync::Synced).await
+        let appended = self.settle_and_send(&mut state, request, Sync::Synced).await?;
+        Ok(Appended { replaced, ..appended })
     }
 
     /// Ends the open turn. When somebody has asked for the thread, this hands it over, in the same transaction: the claim is
@@ -269,7 +275,8 @@ impl LiveThread {
     ///
     /// # Errors
     /// [`Error::NotFound`] when no turn is open.
-    pub async fn end_turn(&self, end: TurnEnd) -> Result<TurnEnded> {
+    pub async fn end_turn(&self, mut end: TurnEnd) -> Result<TurnEnded> {
+        self.live.inner.screen.text("outcome", &mut end.outcome)?;
         let mut state = self.live.state.lock().await;
         let change = move |tx: &mut dyn Tx, claim: &UnderClaim<'_>| {
             let ordinal = turns::end(tx, claim.thread, claim.epoch, claim.writer, claim.now, &end)?;
@@ -482,9 +489,10 @@ impl LiveThread {
     ///
     /// # Errors
     /// As [`LiveThread::append_with`], but nothing is kept: the next import reads the file again from the last step.
-    pub async fn import(&self, batch: ImportBatch, durability: Durability) -> Result<Appended> {
+    pub async fn import(&self, mut batch: ImportBatch, durability: Durability) -> Result<Appended> {
         let mut state = self.live.state.lock().await;
         self.check_open(&mut state).await?;
+        let replaced = batch.screen(&self.live.inner.screen)?;
         let runs = import_runs(&batch, &*self.live.inner.host)?;
         let sync = if durability == Durability::Synced { Sync::Synced } else { Sync::Written };
         self.materialise(&mut state, sync).await?;
@@ -502,9 +510,15 @@ impl LiveThread {
             if let Some(patch) = &batch.patch {
                 threads::update(tx, Scope::All, &request.thread, patch.clone(), request.now)?;
             }
-            Ok(appended)
+            Ok(Appended { replaced, ..appended })
         };
         self.live.inner.db.write_in(place, self.terms(sync), write).await
+    }
+
+    /// Screens an item and makes it ready; counts it if its content was replaced.
+    fn prepare(&self, mut item: NewItem, replaced: &mut usize) -> Result<Prepared> {
+        *replaced += usize::from(self.live.inner.screen.item(&mut item)?);
+        Prepared::new(item, &*self.live.inner.host)
     }
 
     /// Of a write that belongs to the thread.
@@ -644,7 +658,7 @@ impl LiveThread {
         let place = self.live.inner.db.place(bytes).await;
         let pending = self.send(place, &request, Sync::Written);
         state.queue.push_back(Queued { request, pending, bytes });
-        Ok(Appended { items: Vec::new(), repeated: false })
+        Ok(Appended { items: Vec::new(), repeated: false, replaced: 0 })
     }
 
     async fn settle_and_send(&self, state: &mut State, request: Append, sync: Sync) -> Result<Appended> {

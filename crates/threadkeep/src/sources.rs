@@ -8,6 +8,7 @@ use crate::id::{Address, ItemId, ItemKey, ThreadId};
 use crate::item::{Hash, NewItem, check_text};
 use crate::log::read::load_spliced;
 use crate::log::{order, path, redact, rows};
+use crate::screen::Screen;
 use crate::thread::ThreadPatch;
 use crate::time::Timestamp;
 
@@ -105,7 +106,7 @@ pub struct KnownRecord {
 pub struct ImportSegment {
     /// Where it stands in the file.
     pub position: i64,
-    /// Its length in bytes.
+    /// Its length in the file; its bytes are as many, unless something else was stored in their place.
     pub length: i64,
     /// What it is.
     pub part: ImportPart,
@@ -152,6 +153,9 @@ pub struct ImportBatch {
     pub replace: bool,
     /// The parts that this step adds, in file order.
     pub segments: Vec<ImportSegment>,
+    /// Whether the parts are what [`crate::Store::screened`] made of them. Else they are screened when the step is written, and
+    /// what the importer took from them before (their ids, what it says of the thread) comes from what was there before that.
+    pub screened: bool,
     /// Where the file's own agent would continue from; the last item when `None`.
     pub head: Option<ItemId>,
     /// What the file says of its thread, as far as it was read.
@@ -161,6 +165,31 @@ pub struct ImportBatch {
 }
 
 impl ImportBatch {
+    /// Screens its parts, unless that was done; gives the number of those that something else is stored of.
+    pub(crate) fn screen(&mut self, screen: &Screen) -> Result<usize> {
+        let mut replaced = 0;
+        let parts = self.segments.iter_mut().filter(|_| !self.screened);
+        for segment in parts {
+            let content = match &mut segment.part {
+                ImportPart::Item { item, .. } => {
+                    screen.text("source_id", &mut item.source_id)?;
+                    &mut item.content
+                }
+                ImportPart::Beside { bytes } => bytes,
+                ImportPart::Known { .. } => continue,
+            };
+            if let Some(bytes) = screen.imported(&self.source.path, content)? {
+                *content = bytes;
+                replaced += 1;
+            }
+        }
+        self.screened = true;
+        if let Some(patch) = &mut self.patch {
+            screen.patch(patch)?;
+        }
+        Ok(replaced)
+    }
+
     /// How much memory it holds, roughly.
     pub(crate) fn bytes(&self) -> usize {
         let of = |segment: &ImportSegment| match &segment.part {
@@ -287,7 +316,8 @@ pub struct FilePart {
     pub position: i64,
     /// How many bytes it had there.
     pub length: i64,
-    /// Its exact bytes; after a redaction what stands in their place.
+    /// Its exact bytes; others where secrets were masked when it was written ([`crate::StoreOptions::on_write`]), and after a
+    /// redaction what stands in their place.
     pub bytes: Vec<u8>,
     /// Whether something was taken out of it.
     pub redacted: bool,

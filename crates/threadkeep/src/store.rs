@@ -31,6 +31,8 @@ use crate::live::LiveThread;
 use crate::log::append::mint_uuid;
 use crate::planted::{self, Defect};
 use crate::rollout::leading;
+use crate::screen::{self, Incoming, Screen, Screened};
+use crate::secrets::Rules;
 use crate::sources::{self, FilePart, KnownRecord, SourceFile, SourceStamp};
 use crate::stats::{self, Stats};
 use crate::thread::{NewThread, Status, Thread};
@@ -63,6 +65,7 @@ pub struct StoreOptions {
     pub(crate) migrations: &'static [migrations::Migration],
     pub(crate) keys: Option<PathBuf>,
     pub(crate) seals_at_shutdown: bool,
+    pub(crate) screen: Screen,
 }
 
 impl StoreOptions {
@@ -98,6 +101,7 @@ impl StoreOptions {
             migrations: migrations::SQLITE,
             keys: None,
             seals_at_shutdown: false,
+            screen: Screen::default(),
         }
     }
 
@@ -144,6 +148,30 @@ impl StoreOptions {
     pub fn seal_at_shutdown(mut self) -> Self {
         self.seals_at_shutdown = true;
         self
+    }
+
+    /// Lets `function` see everything that is about to be written, before a digest, a preview or anything else is made of it;
+    /// it may leave it, replace it or refuse it ([`Error::Invalid`]).
+    ///
+    /// It sees new items (those of [`LiveThread`], of [`crate::ThreadStore`] and of imports, parts of files beside them included) and
+    /// texts of metadata. It does not see what is copied, restored or rebuilt: that is taken over as it is. It is called where the call
+    /// was made, may not call the store, and must say the same of the same bytes: then an append that is repeated is answered
+    /// as the first one was. Several functions are asked in the order in which they were added, each about what the one before left.
+    #[must_use]
+    pub fn on_write(
+        mut self,
+        function: impl Fn(&Incoming<'_>) -> Screened + Send + std::marker::Sync + 'static,
+    ) -> Self {
+        self.screen.add(function);
+        self
+    }
+
+    /// Masks secrets in everything that is about to be written; see [`Rules::mask`] and [`StoreOptions::on_write`].
+    ///
+    /// Content that can't be masked in part is replaced as a whole, by what says so.
+    #[must_use]
+    pub fn mask_at_write(self, rules: Rules) -> Self {
+        self.on_write(screen::masking(rules))
     }
 
     /// The clock, the randomness and the machine to use.
@@ -229,6 +257,7 @@ pub(crate) struct Inner {
     pulse: Mutex<Option<Pulse>>,
     keys: Option<KeyFolder>,
     pub(crate) seals_at_shutdown: bool,
+    pub(crate) screen: Screen,
 }
 
 impl Store {
@@ -374,6 +403,16 @@ impl Store {
         self.inner.db.read(move |tx| sources::stored(tx, &ids)).await
     }
 
+    /// What a part of a file that is imported will be stored as, by what the store was opened with
+    /// ([`StoreOptions::on_write`]); `None` when it will be stored as it is. For importers: what they say of a record has to
+    /// come from this, and their batches say so ([`crate::ImportBatch::screened`]).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it is refused.
+    pub fn screened(&self, path: &str, bytes: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.inner.screen.imported(path, bytes)
+    }
+
     /// Makes everything that was acknowledged before this call survive a power loss.
     ///
     /// # Errors
@@ -445,6 +484,7 @@ impl Inner {
             pulse: Mutex::new(None),
             keys: keys.map(KeyFolder::at),
             seals_at_shutdown: options.seals_at_shutdown,
+            screen: options.screen,
             host,
         };
         inner.notices.extend(block_on(inner.notice_of_age()));
@@ -524,12 +564,13 @@ impl Inner {
         thread
     }
 
-    fn creation(&self, workspace: WorkspaceId, thread: NewThread) -> Result<Creation> {
+    fn creation(&self, workspace: WorkspaceId, mut thread: NewThread) -> Result<Creation> {
         let now = self.host.now();
         let id = match thread.id {
             Some(id) => id,
             None => ThreadId::new(mint_uuid(&*self.host, now).to_string())?,
         };
+        self.screen.details(&mut thread.details)?;
         thread.details.check()?;
         Ok(Creation {
             id,

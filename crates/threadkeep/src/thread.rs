@@ -108,6 +108,30 @@ pub struct Details {
 }
 
 impl Details {
+    /// The fields that are texts.
+    pub(crate) fn texts_mut(&mut self) -> [(&'static str, &mut Option<String>); 18] {
+        [
+            ("title", &mut self.title),
+            ("preview", &mut self.preview),
+            ("agent", &mut self.agent),
+            ("source", &mut self.source),
+            ("provider", &mut self.provider),
+            ("model", &mut self.model),
+            ("cwd", &mut self.cwd),
+            ("working_path", &mut self.working_path),
+            ("rollout_path", &mut self.rollout_path),
+            ("git_sha", &mut self.git_sha),
+            ("git_branch", &mut self.git_branch),
+            ("git_origin", &mut self.git_origin),
+            ("cli_version", &mut self.cli_version),
+            ("sandbox_policy", &mut self.sandbox_policy),
+            ("approval_policy", &mut self.approval_policy),
+            ("memory_mode", &mut self.memory_mode),
+            ("persona", &mut self.persona),
+            ("end_reason", &mut self.end_reason),
+        ]
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
         let texts: [(&'static str, &Option<String>); 17] = [
             ("title", &self.title),
@@ -265,6 +289,18 @@ pub enum Change<T> {
 }
 
 impl<T> Change<T> {
+    /// Runs something on the value that is to be set, if one is.
+    pub(crate) fn with_set<E>(&mut self, run: impl FnOnce(&mut Option<T>) -> Result<(), E>) -> Result<(), E> {
+        if !matches!(self, Self::Set(_)) {
+            return Ok(());
+        }
+        let Self::Set(value) = std::mem::take(self) else { return Ok(()) };
+        let mut value = Some(value);
+        run(&mut value)?;
+        *self = value.map_or(Self::Clear, Self::Set);
+        Ok(())
+    }
+
     fn apply(self, field: &mut Option<T>) {
         match self {
             Self::Keep => {}
@@ -318,6 +354,30 @@ impl ThreadPatch {
     /// A patch that sets the title.
     pub fn title(title: impl Into<String>) -> Self {
         Self { title: Change::Set(title.into()), ..Self::default() }
+    }
+
+    /// The fields that are texts.
+    pub(crate) fn texts_mut(&mut self) -> [(&'static str, &mut Change<String>); 18] {
+        [
+            ("title", &mut self.title),
+            ("preview", &mut self.preview),
+            ("agent", &mut self.agent),
+            ("source", &mut self.source),
+            ("provider", &mut self.provider),
+            ("model", &mut self.model),
+            ("cwd", &mut self.cwd),
+            ("working_path", &mut self.working_path),
+            ("rollout_path", &mut self.rollout_path),
+            ("git_sha", &mut self.git_sha),
+            ("git_branch", &mut self.git_branch),
+            ("git_origin", &mut self.git_origin),
+            ("cli_version", &mut self.cli_version),
+            ("sandbox_policy", &mut self.sandbox_policy),
+            ("approval_policy", &mut self.approval_policy),
+            ("memory_mode", &mut self.memory_mode),
+            ("persona", &mut self.persona),
+            ("end_reason", &mut self.end_reason),
+        ]
     }
 
     pub(crate) fn apply(self, thread: &mut Thread) -> Result<()> {

@@ -207,6 +207,7 @@ fn import(store: &Store, from: &str, number: u64, consumed: i64, records: i64) {
         expected: found.map(|found| (found.consumed, found.prefix)),
         replace: false,
         segments: vec![ImportSegment { position, length, part }, beside],
+        screened: false,
         head: None,
         patch: None,
         updated_at: None,

@@ -52,6 +52,14 @@ pub struct ItemCounts {
     pub unchanged: u64,
     /// Records that can't be read; their bytes are stored all the same, and a problem says why.
     pub skipped: u64,
+    /// Parts of files that something else was stored of, because of secrets in them or for another reason that the store was
+    /// opened with. Not a part of the sum: they are among the others.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub masked: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Something that is wrong with a file.
@@ -106,6 +114,7 @@ impl ImportReport {
         self.items.imported += outcome.items.imported;
         self.items.unchanged += outcome.items.unchanged;
         self.items.skipped += outcome.items.skipped;
+        self.items.masked += outcome.items.masked;
         self.problems.extend(outcome.problems);
     }
 }

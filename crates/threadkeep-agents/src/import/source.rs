@@ -87,7 +87,7 @@ impl Import<'_> {
             None => files::open(&self.file.path)?,
         };
         for segment in Segments::starting_at(input, run.position) {
-            run.take(segment?);
+            run.take(segment?)?;
             if run.batch.len() >= BATCH_RECORDS || run.bytes >= BATCH_BYTES {
                 run.write(workspaces, false)?;
             }
@@ -164,8 +164,28 @@ fn known_part(path: &Path, source: &SourceFile) -> io::Result<Option<KnownPart>>
 
 /// A record or bytes on their way into the store.
 enum Pending {
-    Record { offset: u64, bytes: Vec<u8>, record: Record },
-    Beside { offset: u64, bytes: Vec<u8> },
+    Record { offset: u64, bytes: Bytes, record: Record },
+    Beside { offset: u64, bytes: Bytes },
+}
+
+/// A part of the file, and what is stored of it.
+struct Bytes {
+    /// As it stands in the file.
+    read: Vec<u8>,
+    /// What the store has something else of ([`threadkeep::StoreOptions::on_write`]), if it has.
+    screened: Option<Vec<u8>>,
+}
+
+impl Bytes {
+    /// What is stored. What is said of the part comes from this; its id and its length come from what was read, so that the part
+    /// is recognised whatever is masked.
+    fn kept(&self) -> &[u8] {
+        self.screened.as_deref().unwrap_or(&self.read)
+    }
+
+    fn into_kept(self) -> Vec<u8> {
+        self.screened.unwrap_or(self.read)
+    }
 }
 
 /// How far the import of a file has come.
@@ -238,7 +258,7 @@ impl<'a> Run<'a> {
     }
 
     /// Takes the next segment of the file.
-    fn take(&mut self, segment: Segment) {
+    fn take(&mut self, segment: Segment) -> Result<(), Failure> {
         let line = segment.line();
         match segment {
             Segment::Record { offset, bytes, newline, .. } => {
@@ -250,7 +270,8 @@ impl<'a> Run<'a> {
                 }
                 self.count_record();
                 self.bytes += bytes.len();
-                match self.reader.record(&bytes) {
+                let bytes = self.screen(bytes)?;
+                match self.reader.record(bytes.kept()) {
                     Ok(record) if record.place == Place::Beside => {
                         self.batch.push(Pending::Beside { offset, bytes });
                         self.outcome.items.imported += 1;
@@ -274,6 +295,7 @@ impl<'a> Run<'a> {
                     self.count_record();
                     self.skip(line, reason);
                 }
+                let bytes = self.screen(bytes)?;
                 self.batch.push(Pending::Beside { offset, bytes });
             }
             Segment::Tail { bytes, .. } => {
@@ -284,6 +306,14 @@ impl<'a> Run<'a> {
                 self.problem(line, reason);
             }
         }
+        Ok(())
+    }
+
+    /// What is stored of a part of the file.
+    fn screen(&mut self, read: Vec<u8>) -> Result<Bytes, Failure> {
+        let screened = self.import.store.screened(&self.import.file.key, &read)?;
+        self.outcome.items.masked += u64::from(screened.is_some());
+        Ok(Bytes { read, screened })
     }
 
     fn count_record(&mut self) {
@@ -327,6 +357,7 @@ impl<'a> Run<'a> {
             expected: self.stored.as_ref().map(|stored| (stored.consumed, stored.prefix)),
             replace: std::mem::take(&mut self.replace),
             segments: self.segments(&thread)?,
+            screened: true,
             head: head.and_then(|number| self.placed.get(number as usize).copied()),
             // With every step, because the codec's state is, too: an import that goes on knows it all as said.
             patch: (facts != self.said).then(|| patch(&self.said, &facts)),
@@ -354,7 +385,7 @@ impl<'a> Run<'a> {
             return Ok(Some(id.clone()));
         }
         let first = self.batch.iter().find_map(|pending| match pending {
-            Pending::Record { bytes, record, .. } => Some((bytes.as_slice(), record)),
+            Pending::Record { bytes, record, .. } => Some((bytes.read.as_slice(), record)),
             Pending::Beside { .. } => None,
         });
         let Some((bytes, record)) = first else {
@@ -432,9 +463,11 @@ impl<'a> Run<'a> {
         let mut fresh = Vec::new();
         for pending in std::mem::take(&mut self.batch) {
             let (offset, length, part) = match pending {
-                Pending::Beside { offset, bytes } => (offset, bytes.len(), ImportPart::Beside { bytes }),
+                Pending::Beside { offset, bytes } => {
+                    (offset, bytes.read.len(), ImportPart::Beside { bytes: bytes.into_kept() })
+                }
                 Pending::Record { offset, bytes, record } => {
-                    let length = bytes.len();
+                    let length = bytes.read.len();
                     let part = self.part(thread, bytes, record);
                     if let ImportPart::Item { item, .. } = &part {
                         fresh.extend(item.id);
@@ -455,12 +488,12 @@ impl<'a> Run<'a> {
         Ok(segments)
     }
 
-    fn part(&mut self, thread: &ThreadId, bytes: Vec<u8>, record: Record) -> ImportPart {
+    fn part(&mut self, thread: &ThreadId, bytes: Bytes, record: Record) -> ImportPart {
         let after = match record.place {
             Place::After(number) => self.placed.get(number as usize).copied().or(self.base),
             Place::Root | Place::Beside => self.base,
         };
-        let id = item_id(thread, after, &bytes, record.created_at);
+        let id = item_id(thread, after, &bytes.read, record.created_at);
         self.placed.push(id);
         if !self.seen.insert(id) {
             return ImportPart::Known { item: id, note: record.note };
@@ -470,7 +503,7 @@ impl<'a> Run<'a> {
             role: record.role,
             created_at: record.created_at.or(Some(self.import.file.modified())),
             source_id: record.source_id.filter(|id| !id.contains('\0') && id.len() <= 512),
-            ..NewItem::raw(record.kind, self.import.codec.format(), bytes)
+            ..NewItem::raw(record.kind, self.import.codec.format(), bytes.into_kept())
         };
         ImportPart::Item { item: Box::new(item), after, starts_turn: record.starts_turn, note: record.note }
     }

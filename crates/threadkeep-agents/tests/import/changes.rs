@@ -138,7 +138,16 @@ fn copies_of_a_session_grow_side_by_side() {
 }
 
 fn step(source: SourceFile, expected: Option<(i64, Hash)>) -> ImportBatch {
-    ImportBatch { source, expected, replace: false, segments: vec![], head: None, patch: None, updated_at: None }
+    ImportBatch {
+        source,
+        expected,
+        replace: false,
+        segments: vec![],
+        screened: false,
+        head: None,
+        patch: None,
+        updated_at: None,
+    }
 }
 
 fn is_refused(live: &LiveThread, batch: ImportBatch) -> bool {

@@ -76,7 +76,8 @@ impl Threads {
     ///
     /// # Errors
     /// [`Error::Conflict`] when another version is stored than the patch expects.
-    pub async fn update(&self, thread: &ThreadId, patch: ThreadPatch) -> Result<Thread> {
+    pub async fn update(&self, thread: &ThreadId, mut patch: ThreadPatch) -> Result<Thread> {
+        self.inner.screen.patch(&mut patch)?;
         let (scope, id, now) = (self.scope, thread.clone(), self.inner.host.now());
         let terms = Sync::Synced.within(thread.as_str());
         // A version that is expected is not found again by a second run.
@@ -299,7 +300,8 @@ impl Threads {
     ///
     /// # Errors
     /// [`Error::NotFound`] when the thread wrote no such branch.
-    pub async fn label(&self, thread: &ThreadId, branch: BranchId, label: Option<String>) -> Result<()> {
+    pub async fn label(&self, thread: &ThreadId, branch: BranchId, mut label: Option<String>) -> Result<()> {
+        self.inner.screen.text("label", &mut label)?;
         let (scope, id) = (self.scope, thread.clone());
         let change = move |tx: &mut dyn Tx| {
             threads::check_visible(tx, scope, &id)?;

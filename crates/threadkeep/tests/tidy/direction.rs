@@ -40,6 +40,7 @@ const LAYERS: [&[&str]; 5] = [
         "content",
         "cursor",
         "keys",
+        "screen",
         "seal",
         "secrets",
     ],

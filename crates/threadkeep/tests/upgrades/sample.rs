@@ -135,7 +135,7 @@ fn import_sample(store: &Store) {
         state: b"state".to_vec(),
     };
     let batch =
-        ImportBatch { source, expected: None, replace: false, segments, head: None, patch: None, updated_at: None };
+        ImportBatch { source, expected: None, replace: false, segments, screened: false, head: None, patch: None, updated_at: None };
     live.import(batch, Durability::Synced).unwrap();
     live.shutdown().unwrap();
 }
