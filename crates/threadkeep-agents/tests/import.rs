@@ -7,6 +7,8 @@
 mod changes;
 #[path = "import/forks.rs"]
 mod forks;
+#[path = "import/masking.rs"]
+mod masking;
 
 use std::path::{Path, PathBuf};
 

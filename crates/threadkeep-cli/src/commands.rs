@@ -42,7 +42,7 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use threadkeep::blocking::{LiveThread, Store, Threads};
-use threadkeep::{Host as _, SystemHost, Thread, ThreadId, Timestamp};
+use threadkeep::{Host as _, Rules, SystemHost, Thread, ThreadId, Timestamp};
 
 use crate::errors::{Code, Failure, Outcome, Report};
 use crate::output::{self, Output};
@@ -136,12 +136,14 @@ pub(crate) struct App {
     pub(crate) out: Output,
     store: Option<PathBuf>,
     keys: Option<PathBuf>,
+    /// What is masked in everything that is written.
+    masking: Option<Rules>,
 }
 
 impl App {
     /// Where the store is.
     fn place(&self) -> Result<Place, Failure> {
-        Place::find(self.store.as_deref(), self.keys.as_deref())
+        Ok(Place::find(self.store.as_deref(), self.keys.as_deref())?.masking(self.masking.clone()))
     }
 
     /// The existing store, for reading.
@@ -212,7 +214,8 @@ pub(crate) fn main() -> Code {
         Ok(cli) => cli,
         Err(error) => return misused(&error),
     };
-    let mut app = App { out: Output::new(cli.global.json), store: cli.global.store, keys: cli.global.keys };
+    let mut app =
+        App { out: Output::new(cli.global.json), store: cli.global.store, keys: cli.global.keys, masking: None };
     let outcome = run(cli.command, &mut app);
     let failure = match outcome.and_then(|code| app.out.flush().map(|()| code)) {
         Ok(code) => return code,

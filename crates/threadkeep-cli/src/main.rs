@@ -10,6 +10,7 @@ mod errors;
 mod human;
 mod json;
 mod markdown;
+mod masking;
 mod names;
 mod output;
 mod place;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy as _;
 use threadkeep::blocking::Store;
-use threadkeep::{Error, StoreOptions};
+use threadkeep::{Error, Rules, StoreOptions};
 
 use crate::errors::{Code, Failure, NO_STORE_HINT, Report};
 
@@ -19,6 +19,7 @@ const KEYS: &str = "keys";
 pub(crate) struct Place {
     at: At,
     keys: Option<PathBuf>,
+    masking: Option<Rules>,
 }
 
 #[derive(Debug, Clone)]
@@ -41,7 +42,12 @@ impl Place {
         if keys.is_some_and(|keys| keys.as_os_str().is_empty()) {
             return Err(Report::usage("--keys (or THREADKEEP_KEYS) is empty").into());
         }
-        Ok(Self { at: choose(given, home.as_deref(), default_folder)?, keys: keys.map(Path::to_owned) })
+        Ok(Self { at: choose(given, home.as_deref(), default_folder)?, keys: keys.map(Path::to_owned), masking: None })
+    }
+
+    /// The same place, where everything that is written is masked by these rules.
+    pub(crate) fn masking(self, rules: Option<Rules>) -> Self {
+        Self { masking: rules, ..self }
     }
 
     /// Its name for people: no secret is in it.
@@ -99,6 +105,10 @@ impl Place {
         let options = match &self.at {
             At::Folder(folder) => StoreOptions::folder(folder),
             At::Server { options, .. } => (**options).clone(),
+        };
+        let options = match &self.masking {
+            Some(rules) => options.mask_at_write(rules.clone()),
+            None => options,
         };
         let options = options.label("threadkeep");
         match self.keys() {

@@ -26,6 +26,8 @@ mod files;
 mod import;
 #[path = "cli/lifecycle.rs"]
 mod lifecycle;
+#[path = "cli/masking.rs"]
+mod masking;
 #[path = "cli/naming.rs"]
 mod naming;
 #[path = "cli/paging.rs"]

@@ -11,11 +11,12 @@ use serde_json::{Value, json};
 use threadkeep::blocking::{LiveThread, Store};
 use threadkeep::{
     AppendOptions, Appended, Change, Details, Durability, FORMAT, Host as _, ItemId, Kind, MAX_CONTENT_BYTES, NewItem,
-    NewThread, Role, SystemHost, ThreadId, ThreadPatch, Timestamp, Uuid, View,
+    NewThread, Role, Rules, SystemHost, ThreadId, ThreadPatch, Timestamp, Uuid, View,
 };
 
 use super::App;
 use crate::errors::{Code, Failure, Outcome};
+use crate::masking::{self, MaskingArgs};
 use crate::style::Ink;
 use crate::{names, output, text};
 
@@ -30,6 +31,7 @@ EXAMPLES:
   echo '{\"kind\":\"message\",\"role\":\"user\",\"text\":\"Why does it fail?\"}' | threadkeep append 019a2284
   threadkeep append --new --title 'Nightly run' < items.jsonl
   threadkeep append 019a2284 --durability written < items.jsonl
+  threadkeep append 019a2284 --mask-secrets < items.jsonl
 
 Each line of the input is an object:
   kind            message (the default), reasoning, tool_call, tool_result, compaction, event,
@@ -45,7 +47,8 @@ Each line of the input is an object:
 Each line of the output is an item that is stored, printed the moment that is certain:
   {\"id\",\"branch\",\"depth\",\"hash\"}
 With --new a line {\"thread\"} comes first. With --durability queued an item's place is not known
-yet, so its branch, depth and hash are null.";
+yet, so its branch, depth and hash are null. An item of which secrets were masked has
+\"masked\": true.";
 
 /// Write items into a thread, from JSON lines on standard input
 ///
@@ -75,6 +78,8 @@ pub(super) struct AppendArgs {
     /// What an acknowledgement promises
     #[arg(long, value_enum, default_value_t = Level::Synced)]
     durability: Level,
+    #[command(flatten)]
+    masking: MaskingArgs,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -99,6 +104,7 @@ impl From<Level> for Durability {
 
 /// Appends.
 pub(super) fn run(args: &AppendArgs, app: &mut App) -> Outcome {
+    app.masking = args.masking.rules()?;
     let (store, live) = open(args, app)?;
     if args.new {
         app.out.document(&json!({"thread": live.id()}))?;
@@ -155,7 +161,7 @@ fn append_lines(args: &AppendArgs, app: &mut App, store: &Store, live: &LiveThre
             Err(reason) => return Ok(bad_line(number, &reason, appended)),
         };
         let id = item.id;
-        let preview = preview(&item).filter(|_| nameless);
+        let preview = if nameless { preview(&item, app.masking.as_ref()) } else { None };
         let stored = match live.append_with(vec![item], options) {
             Ok(stored) => stored,
             Err(error @ threadkeep::Error::Invalid { .. }) => {
@@ -189,10 +195,18 @@ fn bad_line(number: u64, reason: &str, appended: u64) -> Code {
 
 fn acknowledge(app: &mut App, id: Option<ItemId>, stored: &Appended) -> Result<(), Failure> {
     if stored.items.is_empty() {
-        app.out.document(&json!({"id": id, "branch": null, "depth": null, "hash": null}))?;
+        let mut item = json!({"id": id, "branch": null, "depth": null, "hash": null});
+        if stored.replaced > 0 {
+            masking::mark(&mut item);
+        }
+        app.out.document(&item)?;
     }
     for item in &stored.items {
-        app.out.document(item)?;
+        let mut item = json!(item);
+        if stored.replaced > 0 {
+            masking::mark(&mut item);
+        }
+        app.out.document(&item)?;
     }
     app.out.flush()
 }
@@ -266,13 +280,15 @@ fn mint() -> ItemId {
     ItemId::from_uuid(Uuid::from_bytes(bytes))
 }
 
-/// What a thread without a title is called by: its first prompt.
-fn preview(item: &NewItem) -> Option<String> {
+/// What a thread without a title is called by: its first prompt. It is masked before it is cut: a part of a secret is not found.
+fn preview(item: &NewItem, masking: Option<&Rules>) -> Option<String> {
     if item.kind != Kind::Message || item.role != Some(Role::User) || item.format != FORMAT {
         return None;
     }
     let view: View = serde_json::from_slice(&item.content).ok()?;
-    let line = text::one_line(&view.to_text());
+    let words = view.to_text();
+    let masked = masking.and_then(|rules| rules.mask_text(&words));
+    let line = text::one_line(masked.as_deref().unwrap_or(&words));
     (!line.is_empty()).then(|| text::cut(&line, MAX_PREVIEW).into_owned())
 }
 

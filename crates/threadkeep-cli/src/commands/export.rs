@@ -12,22 +12,26 @@ use threadkeep::{Error, SourceFile, ThreadId};
 
 use super::App;
 use crate::errors::{Code, Failure, Outcome, Report};
+use crate::masking::{MaskingArgs, Veil};
 use crate::style::Ink;
 use crate::{human, output};
 
 /// How many parts of a file are loaded at a time; a part may be large.
 const PAGE: usize = 16;
+
 /// What stands in the place of a record that was taken away: every agent's files are lines of JSON.
 const TOMBSTONE: &[u8] = br#"{"type":"threadkeep-redacted"}"#;
 
 const EXAMPLES: &str = "\
 EXAMPLES:
   threadkeep export 019a2284 --verbatim > session.jsonl
-  threadkeep export 019a2284 --verbatim -o session.jsonl";
+  threadkeep export 019a2284 --verbatim -o session.jsonl
+  threadkeep export 019a2284 --verbatim --mask-secrets -o to-share.jsonl";
 
 /// Give a thread back as a file
 ///
-/// --verbatim gives the bytes of the file that it was imported from, exactly, as far as they are imported.
+/// --verbatim gives the bytes of the file that it was imported from, exactly, as far as they are imported. Where secrets were
+/// masked when it was imported, or are masked now, it says that the bytes differ.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ExportArgs {
@@ -42,6 +46,8 @@ pub(super) struct ExportArgs {
     /// Write to this file, which only you can read, instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    masking: MaskingArgs,
 }
 
 /// Exports.
@@ -53,37 +59,29 @@ pub(super) fn run(args: &ExportArgs, app: &mut App) -> Outcome {
     let store = app.read()?;
     let thread = store.find(&args.thread)?;
     let source = source(&store, &thread, args.source.as_deref())?;
+    let parts = Parts { store: &store, source: &source, veil: Veil::new(&args.masking)? };
     let Some(path) = &args.output else {
-        let written = write_parts(&store, &source, &mut |bytes| app.out.bytes(bytes))?;
-        tell_redacted(&written);
+        let written = parts.write(&mut |bytes| app.out.bytes(bytes))?;
+        parts.tell(&written);
         return Ok(Code::Done);
     };
-    let written = write_file(&store, &source, path)?;
-    tell_redacted(&written);
+    let written = parts.write_file(path)?;
+    parts.tell(&written);
     let file = path.display().to_string();
     if app.out.is_json() {
-        let document = json!({"thread": thread, "source": source.path, "file": file, "bytes": written.bytes, "redacted": written.redacted});
+        let document = json!({
+            "thread": thread,
+            "source": source.path,
+            "file": file,
+            "bytes": written.bytes,
+            "redacted": written.redacted,
+            "verbatim": written.is_verbatim,
+        });
         app.out.document(&document)?;
     } else {
         app.out.line(format!("Wrote {} to {file}", human::bytes(i64::try_from(written.bytes).unwrap_or(i64::MAX))))?;
     }
     Ok(Code::Done)
-}
-
-/// What was written.
-#[derive(Debug, Clone, Copy, Default)]
-struct Written {
-    bytes: u64,
-    /// Parts of which something was taken away.
-    redacted: u64,
-}
-
-fn tell_redacted(written: &Written) {
-    if written.redacted > 0 {
-        let parts = human::counted(written.redacted, "record was", "records were");
-        let words = format!("{parts} redacted in the store; this is not the file that was imported");
-        output::tell(Ink::Warn, "note", &words);
-    }
 }
 
 fn source(store: &Store, thread: &ThreadId, named: Option<&str>) -> Result<SourceFile, Failure> {
@@ -109,38 +107,105 @@ fn source(store: &Store, thread: &ThreadId, named: Option<&str>) -> Result<Sourc
     }
 }
 
-/// Writes the exact bytes of a file, part by part. Records stand apart by one line feed that is not stored with them. In the place of
-/// a record that was taken away stands a line that says so.
-fn write_parts(
-    store: &Store,
-    source: &SourceFile,
-    write: &mut dyn FnMut(&[u8]) -> Result<(), Failure>,
-) -> Result<Written, Failure> {
-    let (mut end, mut after) = (0_i64, -1);
-    let mut written = Written::default();
-    let mut write = |bytes: &[u8]| {
-        written.bytes += bytes.len() as u64;
-        write(bytes)
-    };
-    let mut redacted = 0;
-    loop {
-        let parts = store.source_parts(&source.path, after, PAGE)?;
-        if parts.is_empty() {
-            break;
-        }
-        for part in parts {
-            end = fill_gap(source, end, part.position, &mut write)?;
-            redacted += u64::from(part.redacted);
-            match part.redacted && part.bytes.is_empty() {
-                true => write(TOMBSTONE)?,
-                false => write(&part.bytes)?,
+/// What was written.
+#[derive(Debug, Clone, Copy)]
+struct Written {
+    bytes: u64,
+    /// Parts of which something was taken away.
+    redacted: u64,
+    /// Whether that is what stood in the imported file.
+    is_verbatim: bool,
+}
+
+/// The parts of an imported file.
+struct Parts<'a> {
+    store: &'a Store,
+    source: &'a SourceFile,
+    veil: Veil,
+}
+
+impl Parts<'_> {
+    /// Writes the bytes of the file, part by part. Records stand apart by one line feed that is not stored with them. In the place
+    /// of a record that was taken away stands a line that says so.
+    fn write(&self, write: &mut dyn FnMut(&[u8]) -> Result<(), Failure>) -> Result<Written, Failure> {
+        let (mut end, mut after) = (0_i64, -1);
+        let (mut hasher, mut bytes, mut redacted) = (blake3::Hasher::new(), 0, 0);
+        let mut put = |part: &[u8]| {
+            hasher.update(part);
+            bytes += part.len() as u64;
+            write(part)
+        };
+        loop {
+            let parts = self.store.source_parts(&self.source.path, after, PAGE)?;
+            if parts.is_empty() {
+                break;
             }
-            end = end.saturating_add(part.length);
-            after = part.position;
+            for part in parts {
+                end = fill_gap(self.source, end, part.position, &mut put)?;
+                redacted += u64::from(part.redacted);
+                match part.redacted && part.bytes.is_empty() {
+                    true => put(TOMBSTONE)?,
+                    false => put(self.veil.bytes(&part.bytes).as_deref().unwrap_or(&part.bytes))?,
+                }
+                end = end.saturating_add(part.length);
+                after = part.position;
+            }
+        }
+        fill_gap(self.source, end, self.source.consumed, &mut put)?;
+        let is_verbatim = hasher.finalize().as_bytes() == &self.source.prefix.0;
+        Ok(Written { bytes, redacted, is_verbatim })
+    }
+
+    /// Writes beside the file and puts it in place when it is whole.
+    fn write_file(&self, path: &Path) -> Result<Written, Failure> {
+        let name = path
+            .file_name()
+            .filter(|_| !path.is_dir())
+            .ok_or_else(|| Report::usage(format!("{} is not the name of a file", path.display())))?;
+        let failed = |operation, error: &std::io::Error| Error::Io {
+            operation,
+            path: path.display().to_string(),
+            kind: error.kind(),
+            detail: error.to_string(),
+        };
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(name);
+        hidden.push(format!(".{}.part", std::process::id()));
+        let part = path.with_file_name(hidden);
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(&part);
+        let file = file.map_err(|error| failed("create", &error))?;
+        let written = self.fill(file).and_then(|written| {
+            fs::rename(&part, path).map_err(|error| failed("write", &error))?;
+            Ok(written)
+        });
+        if written.is_err() {
+            // The failure is told; that a part of the file stays too would only distract from it.
+            let _ = fs::remove_file(&part);
+        }
+        written
+    }
+
+    fn fill(&self, file: File) -> Result<Written, Failure> {
+        let mut file = BufWriter::new(file);
+        let written = self.write(&mut |bytes| Ok(file.write_all(bytes)?))?;
+        file.flush()?;
+        file.get_ref().sync_all()?;
+        Ok(written)
+    }
+
+    /// Says what people would not expect of the bytes.
+    fn tell(&self, written: &Written) {
+        self.veil.tell(("part", "parts"));
+        if written.redacted > 0 {
+            let parts = human::counted(written.redacted, "record was", "records were");
+            let words = format!("{parts} redacted in the store; this is not the file that was imported");
+            output::tell(Ink::Warn, "note", &words);
+        } else if !written.is_verbatim && !self.veil.has_masked() {
+            let words = "secrets were masked when it was imported; this is not the file that was imported";
+            output::tell(Ink::Warn, "note", words);
         }
     }
-    fill_gap(source, end, source.consumed, &mut write)?;
-    Ok(Written { redacted, ..written })
 }
 
 fn fill_gap(
@@ -158,42 +223,4 @@ fn fill_gap(
         }
     }
     Ok(next)
-}
-
-/// Writes beside the file and puts it in place when it is whole.
-fn write_file(store: &Store, source: &SourceFile, path: &Path) -> Result<Written, Failure> {
-    let name = path
-        .file_name()
-        .filter(|_| !path.is_dir())
-        .ok_or_else(|| Report::usage(format!("{} is not the name of a file", path.display())))?;
-    let failed = |operation, error: &std::io::Error| Error::Io {
-        operation,
-        path: path.display().to_string(),
-        kind: error.kind(),
-        detail: error.to_string(),
-    };
-    let mut hidden = std::ffi::OsString::from(".");
-    hidden.push(name);
-    hidden.push(format!(".{}.part", std::process::id()));
-    let part = path.with_file_name(hidden);
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(0o600).open(&part);
-    let file = file.map_err(|error| failed("create", &error))?;
-    let written = fill(store, source, file).and_then(|written| {
-        fs::rename(&part, path).map_err(|error| failed("write", &error))?;
-        Ok(written)
-    });
-    if written.is_err() {
-        // The failure is told; that a part of the file stays too would only distract from it.
-        let _ = fs::remove_file(&part);
-    }
-    written
-}
-
-fn fill(store: &Store, source: &SourceFile, file: File) -> Result<Written, Failure> {
-    let mut file = BufWriter::new(file);
-    let written = write_parts(store, source, &mut |bytes| Ok(file.write_all(bytes)?))?;
-    file.flush()?;
-    file.get_ref().sync_all()?;
-    Ok(written)
 }

@@ -11,6 +11,7 @@ use threadkeep_agents::import::{ImportOptions, ImportReport, Importer, Problem, 
 
 use super::App;
 use crate::errors::{Code, Failure, Outcome, Report};
+use crate::masking::MaskingArgs;
 use crate::output::Output;
 use crate::style::Ink;
 use crate::{human, names, text};
@@ -24,6 +25,7 @@ EXAMPLES:
   threadkeep import --scan               every agent that is known and at home here
   threadkeep import ~/.codex/sessions ~/.claude/projects
   threadkeep import session.jsonl --dry-run
+  threadkeep import --scan --mask-secrets   without the keys and passwords in them
   threadkeep import --scan --agent codex --json | jq .problems
 
 Exits with 8 when files could not be imported; the others are.";
@@ -48,10 +50,13 @@ pub(super) struct ImportArgs {
     /// Read and report, but store nothing
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    masking: MaskingArgs,
 }
 
 /// Imports.
 pub(super) fn run(args: &ImportArgs, app: &mut App) -> Outcome {
+    app.masking = args.masking.rules()?;
     let paths = paths(args)?;
     let store = open(args, app)?;
     let options = ImportOptions { agent: args.agent.clone(), dry_run: args.dry_run };
@@ -91,7 +96,14 @@ fn open(args: &ImportArgs, app: &App) -> Result<Store, Failure> {
         return app.create();
     }
     // Reading a file to see what is in it makes no store.
-    if app.place()?.exists()? { app.read() } else { Ok(Store::open(StoreOptions::memory())?) }
+    if app.place()?.exists()? {
+        return app.read();
+    }
+    let options = StoreOptions::memory();
+    Ok(Store::open(match app.masking.clone() {
+        Some(rules) => options.mask_at_write(rules),
+        None => options,
+    })?)
 }
 
 /// Shows at a terminal how far the import has come.
@@ -148,6 +160,10 @@ fn write(out: &mut Output, args: &ImportArgs, report: &ImportReport) -> Result<(
         number(items.unchanged),
         number(items.skipped)
     ))?;
+    if items.masked > 0 {
+        let parts = human::counted(items.masked, "record or part between records", "records and parts between records");
+        out.line(out.paint(Ink::Warn, &format!("  secrets  masked in {parts}; the files hold them still")))?;
+    }
     write_problems(out, &report.problems)
 }
 

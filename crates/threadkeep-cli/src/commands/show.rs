@@ -10,6 +10,7 @@ use threadkeep_agents::import::{ImportOptions, Importer};
 use super::{App, rollout};
 use crate::conversation::Conversation;
 use crate::errors::{Code, Failure, Outcome};
+use crate::masking::{MaskingArgs, Veil};
 use crate::names::{self, Target};
 use crate::output::Output;
 use crate::style::Ink;
@@ -26,6 +27,7 @@ EXAMPLES:
   threadkeep show 019a2284@12            its path up to depth 12: what a fork there would see
   threadkeep show 019a2284 --branch try-2
   threadkeep show 'Fix the login test' --markdown > login.md
+  threadkeep show 019a2284 --mask-secrets --markdown > to-share.md
   threadkeep show ./rollout-2026-11-30.jsonl  a file: a rollout, or what an agent wrote
   threadkeep show 019a2284 --json --raw | jq -r '.items[].content'";
 
@@ -70,6 +72,8 @@ pub(super) struct ShowArgs {
     /// Go on where an earlier page of the same items ended
     #[arg(long)]
     cursor: Option<String>,
+    #[command(flatten)]
+    masking: MaskingArgs,
 }
 
 /// Shows.
@@ -115,12 +119,14 @@ fn read_file(path: &Path) -> Result<(Store, ThreadId, bool), Failure> {
 fn show(args: &ShowArgs, app: &mut App, store: &Store, name: &str) -> Outcome {
     let target = Target::find(store, name)?;
     let at = target.address(store, args.branch.as_deref())?;
-    let thread = store.get(&target.thread)?;
+    let veil = Veil::new(&args.masking)?;
+    let mut thread = store.get(&target.thread)?;
+    veil.thread(&mut thread);
     let (from, to) = (args.from, args.to);
     let query = ItemQuery { at, from, to, cursor: args.cursor.clone(), ..ItemQuery::default() };
-    let mut pages = Pages { store, thread: &target.thread, context: args.context, query };
+    let mut pages = Pages { store, thread: &target.thread, context: args.context, query, veil: &veil };
     let reading = Reading { args, views: Views::new() };
-    if app.out.is_json() {
+    let outcome = if app.out.is_json() {
         reading.write_json(app, &thread, &mut pages)
     } else if args.raw {
         reading.write_raw(app, &mut pages)
@@ -128,7 +134,9 @@ fn show(args: &ShowArgs, app: &mut App, store: &Store, name: &str) -> Outcome {
         reading.write_markdown(app, &thread, &mut pages)
     } else {
         reading.write_words(app, store, &thread, at, &mut pages)
-    }
+    };
+    veil.tell(("item", "items"));
+    outcome
 }
 
 /// The pages of what is shown.
@@ -137,17 +145,20 @@ struct Pages<'a> {
     thread: &'a ThreadId,
     context: bool,
     query: ItemQuery,
+    /// Masks what is read.
+    veil: &'a Veil,
 }
 
 impl Pages<'_> {
     fn next(&mut self, limit: usize) -> Result<Page<Item>, Failure> {
         self.query.limit = limit.min(PAGE);
         let query = self.query.clone();
-        let page = match self.context {
+        let mut page = match self.context {
             true => self.store.model_context(self.thread, query),
             false => self.store.items(self.thread, query),
         }?;
         self.query.cursor.clone_from(&page.next_cursor);
+        page.entries.iter_mut().for_each(|item| self.veil.item(item));
         Ok(page)
     }
 
@@ -211,12 +222,14 @@ impl Reading<'_> {
 
     fn write_json(&self, app: &mut App, thread: &Thread, pages: &mut Pages<'_>) -> Outcome {
         let mut listing = app.out.listing(&[("thread", json::thread(thread))], "items")?;
+        let veil = pages.veil;
         let visited = self.visit(
             pages,
             |_| true,
             |item| {
                 let view = self.views.read(item);
-                let value = if self.args.raw { json::raw_item(item, &view) } else { json::item(item, &view) };
+                let mut value = if self.args.raw { json::raw_item(item, &view) } else { json::item(item, &view) };
+                veil.mark(item, &mut value);
                 listing.push(&value)
             },
         );

@@ -10,6 +10,7 @@ use super::App;
 use crate::conversation::Conversation;
 use crate::errors::{Code, Failure, Outcome, Report};
 use crate::json;
+use crate::masking::{MaskingArgs, Veil};
 use crate::style::Ink;
 use crate::views::{self, Views};
 
@@ -41,6 +42,8 @@ pub(super) struct TailArgs {
     /// Hide nothing and cut nothing
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    masking: MaskingArgs,
 }
 
 /// Tails.
@@ -48,7 +51,8 @@ pub(super) fn run(args: &TailArgs, app: &mut App) -> Outcome {
     let store = app.read()?;
     let id = store.find(&args.thread)?;
     let everything = args.all || app.out.is_json();
-    let mut tail = Tail { views: Views::new(), words: Conversation::new(args.all), everything };
+    let veil = Veil::new(&args.masking)?;
+    let mut tail = Tail { views: Views::new(), words: Conversation::new(args.all), everything, veil };
     let head = store.get(&id)?.head;
     for item in tail.last(&store, &id, args.lines, head)? {
         tail.write(app, &item)?;
@@ -64,6 +68,8 @@ struct Tail {
     views: Views,
     words: Conversation,
     everything: bool,
+    /// Masks what is read.
+    veil: Veil,
 }
 
 impl Tail {
@@ -74,7 +80,9 @@ impl Tail {
     fn write(&mut self, app: &mut App, item: &Item) -> Result<(), Failure> {
         let view = self.views.read(item);
         if app.out.is_json() {
-            return app.out.document(&json::item(item, &view));
+            let mut document = json::item(item, &view);
+            self.veil.mark(item, &mut document);
+            return app.out.document(&document);
         }
         self.words.write(&mut app.out, item, &view)
     }
@@ -85,7 +93,8 @@ impl Tail {
         let mut items = Vec::new();
         while items.len() < count && at.is_some() {
             query.limit = (count - items.len()).min(PAGE);
-            let page = store.items(id, query.clone())?;
+            let mut page = store.items(id, query.clone())?;
+            page.entries.iter_mut().for_each(|item| self.veil.item(item));
             items.extend(page.entries.into_iter().filter(|item| self.is_shown(item)));
             query.cursor = page.next_cursor;
             if query.cursor.is_none() {
@@ -107,7 +116,8 @@ impl Tail {
                         }
                     }
                 }
-                Some(News::Items(items)) => {
+                Some(News::Items(mut items)) => {
+                    items.iter_mut().for_each(|item| self.veil.item(item));
                     for item in items.iter().filter(|item| self.is_shown(item)).cloned().collect::<Vec<_>>() {
                         self.write(app, &item)?;
                     }
