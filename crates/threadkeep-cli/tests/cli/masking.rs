@@ -10,7 +10,7 @@ fn token() -> String {
     ["gh", "p_"].concat() + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 }
 
-/// Everything in the store's folder that holds these bytes, compressed or not, would be found in what it gives back.
+/// All that is given back of a thread.
 fn given_back(sandbox: &Sandbox, thread: &str) -> String {
     let shown = sandbox.ok(&["--json", "show", thread, "--raw"]);
     format!("{shown}{}{}", sandbox.ok(&["--json", "list"]), sandbox.ok(&["--json", "tail", thread]))
@@ -30,7 +30,7 @@ fn append_masks_what_it_stores_and_says_so() {
     assert_eq!(told, [None, Some(true), None, Some(true)]);
     let all = given_back(&sandbox, "one");
     assert!(!all.contains(&token) && !all.contains(&token[..12]) && all.contains(MARKER), "{all}");
-    assert_eq!(sandbox.json(&["verify", "one"])["problems"], sandbox.json(&["verify", "one"])["problems"]);
+    sandbox.ok(&["verify", "one"]);
     // Without the option it is stored as it is given.
     assert!(sandbox.feed(&["append", "one"], &input).status.success());
     assert!(given_back(&sandbox, "one").contains(&token));
@@ -111,9 +111,6 @@ fn what_is_shown_can_be_masked_and_the_store_stays() {
         assert!(!text.contains(&token) && text.contains("[redacted:"), "{arguments:?}: {text}");
     }
     let words = sandbox.run(&["show", "one", "--mask-secrets"]);
-    assert!(
-        String::from_utf8_lossy(&words.stderr).contains("1 item are masked here, and still in the store")
-            || String::from_utf8_lossy(&words.stderr).contains("still in the store")
-    );
+    assert!(String::from_utf8_lossy(&words.stderr).contains("secrets in 1 item are masked here"), "{words:?}");
     assert!(sandbox.ok(&["show", "one"]).contains(&token));
 }
