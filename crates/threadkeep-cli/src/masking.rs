@@ -70,7 +70,7 @@ impl Veil {
     pub(crate) fn bytes(&self, given: &[u8]) -> Option<Vec<u8>> {
         let masked = match self.rules.as_ref()?.mask(given) {
             Masked::NothingFound => return None,
-            Masked::Changed { bytes, .. } => bytes,
+            Masked::Masked { bytes, .. } => bytes,
             Masked::CannotMask => Rules::whole_marker().into(),
         };
         self.masked.set(self.masked.get() + 1);

@@ -161,7 +161,7 @@ fn apply(screened: Screened, field: &'static str, replace: impl FnOnce(Vec<u8>) 
 pub(crate) fn masking(rules: Rules) -> impl Fn(&Incoming<'_>) -> Screened + Send + Sync + 'static {
     move |incoming| match rules.mask(incoming.bytes()) {
         Masked::NothingFound => Screened::Keep,
-        Masked::Changed { bytes, .. } => Screened::Replace(bytes),
+        Masked::Masked { bytes, .. } => Screened::Replace(bytes),
         Masked::CannotMask => Screened::Replace(stand_in(incoming)),
     }
 }

@@ -57,7 +57,7 @@ pub enum Masked {
     /// There is no secret in it.
     NothingFound,
     /// Each secret was replaced by a marker like `[redacted:RULE]`.
-    Changed {
+    Masked {
         /// The content without its secrets: the same rules find nothing in it.
         bytes: Vec<u8>,
         /// What was found, in the order of the content that was given.
@@ -144,7 +144,7 @@ impl Rules {
     /// string of more than 16 MiB); and text that is no JSON with escapes undone all the same. Not searched are base64 and
     /// other encodings, beyond what a rule says of them.
     ///
-    /// Promised of [`Masked::Changed`]: the same search finds nothing more; lines and values that were JSON are JSON, with the
+    /// Promised of [`Masked::Masked`]: the same search finds nothing more; lines and values that were JSON are JSON, with the
     /// same objects, arrays and numbers of members (a number that was a secret is a string now); bytes outside of secrets are as they
     /// were. Each promise is checked before the answer is given.
     pub fn mask(&self, bytes: &[u8]) -> Masked {
@@ -155,9 +155,7 @@ impl Rules {
     pub fn mask_text(&self, text: &str) -> Option<String> {
         match self.mask(text.as_bytes()) {
             Masked::NothingFound => None,
-            Masked::Changed { bytes, .. } => {
-                Some(String::from_utf8(bytes).unwrap_or_else(|_| marker::WHOLE.to_owned()))
-            }
+            Masked::Masked { bytes, .. } => Some(String::from_utf8(bytes).unwrap_or_else(|_| marker::WHOLE.to_owned())),
             Masked::CannotMask => Some(marker::WHOLE.to_owned()),
         }
     }

@@ -64,7 +64,7 @@ fn finish(given: &[u8], bytes: Cow<'_, [u8]>, found: Vec<Found>, is_stuck: bool)
     match bytes {
         _ if is_stuck => Masked::CannotMask,
         Cow::Borrowed(_) => Masked::NothingFound,
-        Cow::Owned(bytes) if json::shape(given) == json::shape(&bytes) => Masked::Changed { bytes, found },
+        Cow::Owned(bytes) if json::shape(given) == json::shape(&bytes) => Masked::Masked { bytes, found },
         Cow::Owned(_) => Masked::CannotMask,
     }
 }

@@ -12,7 +12,7 @@ fn rules() -> Rules {
 
 fn masked(rules: &Rules, text: &[u8]) -> Vec<u8> {
     match rules.mask(text) {
-        Masked::Changed { bytes, .. } => bytes,
+        Masked::Masked { bytes, .. } => bytes,
         other => panic!("{other:?} of {}", String::from_utf8_lossy(text)),
     }
 }
@@ -217,7 +217,7 @@ proptest! {
         let text = vec![line; lines].join("\n");
         match rules().mask(text.as_bytes()) {
             Masked::NothingFound => prop_assert!(!value.to_string().contains("PLANT")),
-            Masked::Changed { bytes, .. } => {
+            Masked::Masked { bytes, .. } => {
                 assert_gone(&bytes, &secret);
                 prop_assert!(rules().find(&bytes).is_empty());
                 for (line, other) in text.split('\n').zip(bytes.split(|byte| *byte == b'\n')) {
@@ -242,7 +242,7 @@ proptest! {
     ) {
         let text = parts.concat();
         let rules = rules();
-        if let Masked::Changed { bytes, found } = rules.mask(&text) {
+        if let Masked::Masked { bytes, found } = rules.mask(&text) {
             prop_assert!(rules.find(&bytes).is_empty());
             prop_assert_eq!(rules.mask(&bytes), Masked::NothingFound);
             prop_assert!(found.windows(2).all(|two| two[0].range.end <= two[1].range.start));

@@ -84,7 +84,7 @@ fn each_kind_is_masked_in_json() {
     let rules = Rules::maintained().unwrap();
     for (rule, text, secret) in kinds() {
         let line = serde_json::json!({"type": "message", "n": 1.0, "text": text}).to_string();
-        let Masked::Changed { bytes, found } = rules.mask(line.as_bytes()) else { panic!("{rule}: {line}") };
+        let Masked::Masked { bytes, found } = rules.mask(line.as_bytes()) else { panic!("{rule}: {line}") };
         let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
         assert!(!value["text"].as_str().unwrap().contains(&secret), "{rule}: {value}");
         assert_eq!((value["type"].as_str(), value["n"].as_f64()), (Some("message"), Some(1.0)));

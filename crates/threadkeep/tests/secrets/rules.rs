@@ -120,7 +120,7 @@ fn what_cannot_be_masked_is_said() {
         let rules = Rules::pattern(pattern).unwrap();
         match rules.mask(br#"{"a":"b redacted c"}"#) {
             Masked::CannotMask => {}
-            Masked::Changed { bytes, .. } => {
+            Masked::Masked { bytes, .. } => {
                 assert!(rules.find(&bytes).is_empty(), "{pattern}: {}", String::from_utf8_lossy(&bytes));
             }
             Masked::NothingFound => panic!("{pattern}"),
