@@ -15,6 +15,7 @@ pub mod plan;
 pub mod postgres;
 pub mod reads;
 pub mod report;
+pub mod secrets;
 pub mod stores;
 pub mod text;
 
@@ -34,7 +35,7 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(&str)) -> Result<Report> {
     let mut report = Report::default();
     let root = tempfile::Builder::new().prefix("threadkeep-bench-").tempdir_in(&plan.root)?;
     type Part = fn(&Plan, &std::path::Path, &mut Report) -> Result<()>;
-    let parts: [(&[&str], &str, Part); 11] = [
+    let parts: [(&[&str], &str, Part); 12] = [
         (&["P1"], "synced appends", appends::synced),
         (&["P2"], "many writers", appends::many_writers),
         (&["W1"], "writers of many processes", contention::throughput),
@@ -42,6 +43,7 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(&str)) -> Result<Report> {
         (&["P3"], "written appends", appends::written),
         (&["P4", "P8", "P11"], "a thread of many items", reads::large_store),
         (&["P5"], "many threads", lists::many_threads),
+        (&["S1", "S2"], "looking for secrets", secrets::searching),
         (&["G1"], "writers on a server", postgres::many_writers),
         (&["G2"], "reads from a server", postgres::reading),
         (&["G3"], "lists from a server", postgres::listing),

@@ -57,6 +57,8 @@ pub struct Sizes {
     pub threads: [u32; 3],
     /// The page far down the list.
     pub far_page: usize,
+    /// Bytes that are looked through for secrets.
+    pub searched: usize,
 }
 
 impl Sizes {
@@ -79,6 +81,7 @@ impl Sizes {
         items: [10, 1_000, 20_000, 1_000_000],
         threads: [1_000, 10_000, 100_000],
         far_page: 2_000,
+        searched: 64_000_000,
     };
 
     /// Small enough for a test: the figures mean nothing.
@@ -100,6 +103,7 @@ impl Sizes {
         items: [3, 20, 60, 200],
         threads: [10, 30, 110],
         far_page: 2,
+        searched: 10_000,
     };
 }
 

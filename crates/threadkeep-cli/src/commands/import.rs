@@ -161,8 +161,8 @@ fn write(out: &mut Output, args: &ImportArgs, report: &ImportReport) -> Result<(
         number(items.skipped)
     ))?;
     if items.masked > 0 {
-        let parts = human::counted(items.masked, "record or part between records", "records and parts between records");
-        out.line(out.paint(Ink::Warn, &format!("  secrets  masked in {parts}; the files hold them still")))?;
+        let parts = human::counted(items.masked, "part", "parts");
+        out.line(out.paint(Ink::Warn, &format!("  secrets  masked in {parts} of the files, which hold them still")))?;
     }
     write_problems(out, &report.problems)
 }
