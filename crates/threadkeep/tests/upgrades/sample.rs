@@ -134,8 +134,16 @@ fn import_sample(store: &Store) {
         skipped: 1,
         state: b"state".to_vec(),
     };
-    let batch =
-        ImportBatch { source, expected: None, replace: false, segments, screened: false, head: None, patch: None, updated_at: None };
+    let batch = ImportBatch {
+        source,
+        expected: None,
+        replace: false,
+        segments,
+        screened: false,
+        head: None,
+        patch: None,
+        updated_at: None,
+    };
     live.import(batch, Durability::Synced).unwrap();
     live.shutdown().unwrap();
 }
