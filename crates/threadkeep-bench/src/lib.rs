@@ -10,6 +10,7 @@ pub mod langgraph;
 pub mod lists;
 pub mod machine;
 pub mod measure;
+pub mod mirror;
 pub mod peer;
 pub mod plan;
 pub mod postgres;
@@ -41,6 +42,7 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(&str)) -> Result<Report> {
         (&["W1"], "writers of many processes", contention::throughput),
         (&["W2"], "the waits of many processes", contention::waits),
         (&["P3"], "written appends", appends::written),
+        (&["M1"], "appends while rollouts are kept", mirror::appends),
         (&["P4", "P8", "P11"], "a thread of many items", reads::large_store),
         (&["P5"], "many threads", lists::many_threads),
         (&["S1", "S2"], "looking for secrets", secrets::searching),

@@ -14,6 +14,7 @@ mod faults;
 mod history;
 mod hosts;
 mod kills;
+mod mirror;
 mod moves;
 mod mutants;
 mod points;
@@ -48,6 +49,7 @@ type Suite = fn(&Plan, &mut Outcome) -> Result<(), Stop>;
 /// Every suite, in the order of running.
 const SUITES: &[Run] = &[
     ("T01", "kills", kills::run),
+    ("T01", "mirror", mirror::run),
     ("T02", "syscalls", syscalls::run),
     ("T03", "cuts", cuts::run),
     ("T04", "states", states::run),
@@ -69,6 +71,7 @@ const SUITES: &[Run] = &[
     ("T18", "hosts", hosts::run),
     ("T18", "faults", faults::run),
     ("T18", "server-kills", remote::killed),
+    ("T18", "server-mirror", remote::mirrored),
     ("T18", "server-history", remote::histories),
     ("T18", "server-claims", remote::claimed),
     ("T18", "server-crowd", remote::crowded),

@@ -20,8 +20,9 @@ use crate::live::AppendOptions;
 use crate::log::purge::Purged;
 use crate::log::read::ItemQuery;
 use crate::log::verify::{Verdict, VerifyReport};
+use crate::rollout::live::LiveStatus;
 use crate::rollout::scan::{LineProblem, RolloutReport};
-use crate::rollout::{MirrorReport, RebuildReport};
+use crate::rollout::{MirrorReport, RebuildReport, RewrittenRollouts};
 use crate::seal::Anchors;
 use crate::secrets::Rules;
 use crate::sources::{FilePart, ImportBatch, KnownRecord, SourceFile, SourceStamp};
@@ -144,6 +145,48 @@ impl Store {
         progress: impl FnMut(CopyProgress) + Send + 'static,
     ) -> Result<MirrorReport> {
         block_on(self.0.mirror_rollouts(folder, threads, progress))
+    }
+
+    /// Waits for [`crate::Store::set_live_rollouts`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_live_rollouts(&self, folder: Option<&Path>) -> Result<()> {
+        block_on(self.0.set_live_rollouts(folder))
+    }
+
+    /// Waits for [`crate::Store::unset_live_rollouts`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn unset_live_rollouts(&self) -> Result<()> {
+        block_on(self.0.unset_live_rollouts())
+    }
+
+    /// Waits for [`crate::Store::live_rollouts_folder`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn live_rollouts_folder(&self) -> Result<Option<PathBuf>> {
+        block_on(self.0.live_rollouts_folder())
+    }
+
+    /// Waits for [`crate::Store::rewrite_rollouts`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rewrite_rollouts(&self, thread: &ThreadId) -> Result<RewrittenRollouts> {
+        block_on(self.0.rewrite_rollouts(thread))
+    }
+
+    /// As [`crate::Store::live_rollouts`].
+    pub fn live_rollouts(&self) -> LiveStatus {
+        self.0.live_rollouts()
+    }
+
+    /// Waits for [`crate::Store::drain_live_rollouts`].
+    pub fn drain_live_rollouts(&self) -> LiveStatus {
+        block_on(self.0.drain_live_rollouts())
     }
 
     /// Waits for [`crate::Store::rebuild_from_rollouts`].

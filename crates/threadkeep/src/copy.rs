@@ -347,7 +347,7 @@ impl Copying<'_> {
             let begun = Arc::clone(&begun);
             move |tx: &mut dyn crate::db::Tx| rows::begin(tx, &begun, workspace, now)
         };
-        let mut target = self.to.inner.db.write(Sync::Written, begin.clone()).await?;
+        let mut target = self.to.inner.db.write(Sync::Written.within(source.id.as_str()), begin.clone()).await?;
         let mut claim = match target.shelf {
             0 | 1 => Some(self.to.resume(&source.id, true).await?),
             _ => None,
@@ -357,7 +357,7 @@ impl Copying<'_> {
         {
             // The claim of a dead holder was in the way of the epoch that the items come with.
             dead.shutdown().await?;
-            target = self.to.inner.db.write(Sync::Written, begin).await?;
+            target = self.to.inner.db.write(Sync::Written.within(source.id.as_str()), begin).await?;
             claim = Some(self.to.resume(&source.id, true).await?);
         }
         let carried = self.carry_held(begun, target, whole).await;
@@ -399,7 +399,7 @@ impl Copying<'_> {
             }
         };
         let thread = now.id.clone();
-        self.to.inner.db.write(Sync::Written, finish).await?;
+        self.to.inner.db.write(Sync::Written.within(thread.as_str()), finish).await?;
         for file in files {
             self.carry_file(&thread, &file.path).await?;
         }
@@ -417,7 +417,7 @@ impl Copying<'_> {
             let (thread, origin) = (source.id.clone(), self.from.origin());
             let store = self.to.inner.id;
             let put = move |tx: &mut dyn crate::db::Tx| rows::put_items(tx, store, (&thread, epoch), &page, &origin);
-            self.to.inner.db.write_in(place, Sync::Written, put).await?;
+            self.to.inner.db.write_in(place, Sync::Written.within(source.id.as_str()), put).await?;
             self.report.items += count;
         }
         Ok(())
@@ -443,13 +443,14 @@ impl Copying<'_> {
             let Some(last) = turns.last() else { return Ok(()) };
             next = last.ordinal + 1;
             let thread = source.id.clone();
-            self.to.inner.db.write(Sync::Written, move |tx| rows::put_turns(tx, &thread, &turns)).await?;
+            let terms = Sync::Written.within(thread.as_str());
+            self.to.inner.db.write(terms, move |tx| rows::put_turns(tx, &thread, &turns)).await?;
         }
     }
 
     async fn finish_stub(&self, source: &Arc<Snapshot>) -> Result<()> {
-        let source = Arc::clone(source);
-        self.to.inner.db.write(Sync::Written, move |tx| rows::finish_stub(tx, &source)).await
+        let (terms, source) = (Sync::Written.within(source.id.as_str()), Arc::clone(source));
+        self.to.inner.db.write(terms, move |tx| rows::finish_stub(tx, &source)).await
     }
 
     /// Carries what the source knows of an imported file. One that is imported at this moment waits for the next copy.

@@ -32,6 +32,7 @@ use std::task::{Context, Poll};
 
 use futures_channel::oneshot;
 
+use crate::concurrency::atomic::{AtomicUsize, Ordering};
 use crate::db::news::{Board, Touched};
 use crate::db::room::{Place, Room};
 use crate::error::{Error, Result};
@@ -382,6 +383,8 @@ pub(crate) struct Db {
     driver: Arc<dyn Driver>,
     rooms: Rooms,
     board: Arc<Board>,
+    /// How many writes were asked for that are not synced when they are answered.
+    unsynced: Arc<AtomicUsize>,
 }
 
 /// What may be on its way. Reads have a room of their own, so that they never wait for one that writes take.
@@ -398,7 +401,13 @@ impl Db {
 
     pub(crate) fn with_room(driver: Arc<dyn Driver>, writes: usize, reads: usize) -> Self {
         let (rooms, board) = (Rooms { writes: Room::new(writes), reads: Room::new(reads) }, driver.board());
-        Self { driver, rooms, board }
+        Self { driver, rooms, board, unsynced: Arc::default() }
+    }
+
+    /// How many writes were asked for so far that are not synced when they are answered. As long as that is the same before
+    /// something is read and behind it, what was read is synced as soon as anything that was asked for then is.
+    pub(crate) fn unsynced_writes(&self) -> usize {
+        self.unsynced.load(Ordering::SeqCst)
     }
 
     /// Where news of what is committed are heard.
@@ -408,7 +417,12 @@ impl Db {
 
     /// A handle that does not keep the driver running.
     pub(crate) fn downgrade(&self) -> WeakDb {
-        WeakDb { driver: Arc::downgrade(&self.driver), rooms: self.rooms.clone(), board: Arc::clone(&self.board) }
+        WeakDb {
+            driver: Arc::downgrade(&self.driver),
+            rooms: self.rooms.clone(),
+            board: Arc::clone(&self.board),
+            unsynced: Arc::clone(&self.unsynced),
+        }
     }
 
     /// Runs a closure that writes as if alone, and answers after the commit. A caller who stops waiting before there
@@ -445,6 +459,9 @@ impl Db {
         U: Fn() + Send + 'static,
     {
         let ((reply, answer), terms) = (oneshot::channel(), terms.into());
+        if terms.sync == Sync::Written {
+            self.unsynced.fetch_add(1, Ordering::SeqCst);
+        }
         let news = terms.touched().map(|touched| (Arc::clone(&self.board), touched));
         self.driver.submit_write(Box::new(Typed { run, undo, value: None, reply, place, news }), terms);
         Pending(answer)
@@ -529,12 +546,18 @@ pub(crate) struct WeakDb {
     driver: Weak<dyn Driver>,
     rooms: Rooms,
     board: Arc<Board>,
+    unsynced: Arc<AtomicUsize>,
 }
 
 impl WeakDb {
     /// The handle, while somebody else still has one.
     pub(crate) fn upgrade(&self) -> Option<Db> {
-        Some(Db { driver: self.driver.upgrade()?, rooms: self.rooms.clone(), board: Arc::clone(&self.board) })
+        Some(Db {
+            driver: self.driver.upgrade()?,
+            rooms: self.rooms.clone(),
+            board: Arc::clone(&self.board),
+            unsynced: Arc::clone(&self.unsynced),
+        })
     }
 }
 
@@ -595,6 +618,8 @@ pub(crate) fn all_statements() -> Vec<Statement> {
         crate::store::ALL,
         crate::backup::ALL,
         crate::follow::ALL,
+        crate::rollout::marks::ALL,
+        crate::rollout::setting::ALL,
     ];
     areas.concat()
 }

@@ -11,6 +11,7 @@ use crate::db::sqlite::{self, Location};
 use crate::error::{Error, Result};
 use crate::finding::Examination;
 use crate::host::Host;
+use crate::rollout;
 use crate::rollout::leading::{self, AT_EXAMINATION};
 use crate::store::{Store, StoreOptions, on_a_thread};
 use crate::threads::Scope;
@@ -39,6 +40,7 @@ fn examine(options: &StoreOptions, full: bool) -> Result<Examination> {
         if let Some(mut looked) = postgres::look::look(&mut found, opening, &*options.host) {
             let place = found.place.clone();
             look_at_claims(&mut found, &place, &mut looked.tx(), &Liveness::leases(), &*options.host);
+            look_at_kept_rollouts(&mut found, &place, &mut looked.tx(), None);
         }
         return Ok(found.sorted());
     }
@@ -58,8 +60,16 @@ fn examine(options: &StoreOptions, full: bool) -> Result<Examination> {
         let place = found.place.clone();
         look_at_claims(&mut found, &place, &mut looked.tx(), &liveness, &*options.host);
         look_at_rollouts(&mut found, &mut looked.tx(), folder, full);
+        look_at_kept_rollouts(&mut found, &place, &mut looked.tx(), Some(folder));
     }
     Ok(found.sorted())
+}
+
+/// Says how the rollouts stand that are kept while the store is written.
+fn look_at_kept_rollouts(found: &mut Examination, place: &str, tx: &mut dyn Tx, folder: Option<&Path>) {
+    if let Err(error) = rollout::look(found, tx, folder) {
+        found.refused(place, &error);
+    }
 }
 
 fn look_at_claims(found: &mut Examination, place: &str, tx: &mut dyn Tx, liveness: &Liveness, host: &dyn Host) {

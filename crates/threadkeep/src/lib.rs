@@ -100,8 +100,10 @@ pub use log::verify::{Break, Gap, GapKind, Outcome, Verdict, VerifyReport};
 #[cfg(feature = "planted-defects")]
 #[doc(hidden)]
 pub use planted::planted_defects;
+pub use rollout::live::LiveStatus;
 pub use rollout::scan::{LineProblem, RolloutReport};
-pub use rollout::{MirrorReport, RebuildReport};
+pub use rollout::setting::LiveRollouts;
+pub use rollout::{MirrorReport, RebuildReport, RewrittenRollouts};
 pub use screen::{Incoming, Screened};
 pub use seal::{
     Anchors, PurgeRecord, Record, RedactedItem, RedactionRecord, Seal, SealedHead, SealedItem, digest_of_heads,

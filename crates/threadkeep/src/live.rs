@@ -433,7 +433,8 @@ impl LiveThread {
         self.check_unsynced(state).await
     }
 
-    /// Flushes, gives up the claim and closes the handle. When flushing fails the handle stays open, so that it can be tried
+    /// Flushes, gives up the claim and closes the handle. Where rollouts are kept, the thread's is up to date then, or could not
+    /// be written, which fails nothing. When flushing fails the handle stays open, so that it can be tried
     /// again. Where the store was opened so, the thread is sealed last: when that fails, all is stored and the handle is closed.
     ///
     /// # Errors
@@ -448,6 +449,9 @@ impl LiveThread {
                 self.leave(&mut state).await?;
             }
             None => state.phase = Phase::Closed,
+        }
+        if let Some(mirror) = &self.live.inner.mirror {
+            mirror.drain(Some(&self.live.id)).await;
         }
         match self.live.inner.seals_at_shutdown {
             true => self.live.inner.seal_thread(&self.live.id).await,

@@ -3,11 +3,15 @@
 //! The database is the one authority; its rollouts may lag and never lead. A file carries the rows of its thread as they are
 //! stored, so what comes back from it has the same ids and hashes, and passes the same rule on its way in.
 
-mod files;
+pub(crate) mod files;
 mod format;
 mod frames;
 pub(crate) mod leading;
+pub(crate) mod live;
+pub(crate) mod marks;
 pub(crate) mod scan;
+pub(crate) mod setting;
+mod tail;
 mod write;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -19,13 +23,17 @@ use serde::Serialize;
 use crate::concurrency::block_on;
 use crate::copy::{CopyProblem, CopyProgress, CopyReport, From};
 use crate::error::{Error, Result};
+use crate::finding::Examination;
 use crate::id::ThreadId;
 use crate::live::LiveThread;
-use crate::store::{Inner, Store, StoreOptions, Threads, on_a_thread};
+use crate::db::{Sync, Tx};
+use crate::store::{Inner, Source, Store, StoreOptions, Threads, on_a_thread};
 use crate::thread::{Shelf, Thread};
 use crate::time::Timestamp;
 
 use files::{Entry, Folder, Index};
+use live::LiveStatus;
+use marks::{Moment, Others};
 use scan::{LineProblem, Rollout, RolloutReport};
 use write::Mirrored;
 
@@ -46,8 +54,20 @@ pub struct MirrorReport {
     pub bytes: u64,
     /// Files of threads that the store does not have. They are left: it may be the store that lost them.
     pub extra: Vec<PathBuf>,
+    /// Files that held what the store does not have, and where they were put: it may be the only copy.
+    pub set_aside: Vec<PathBuf>,
     /// Threads that could not be mirrored, and why; their files are as they were.
     pub problems: Vec<CopyProblem>,
+}
+
+/// What was written anew of a thread.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RewrittenRollouts {
+    /// Its files, in every folder that this store keeps rollouts in by itself.
+    pub files: Vec<PathBuf>,
+    /// What was set aside of it at any time, and is as it was.
+    pub set_aside: Vec<PathBuf>,
 }
 
 /// What rebuilding from rollouts did.
@@ -82,7 +102,10 @@ impl Store {
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Unsupported`] for a store that has no folder.
     pub async fn rollout_path(&self, thread: &ThreadId) -> Result<PathBuf> {
-        let root = default_root(&self.inner)?;
+        let root = match &self.inner.mirror {
+            Some(mirror) => mirror.root.clone(),
+            None => default_root(&self.inner)?,
+        };
         let thread = self.get(thread).await?;
         let is_archived = matches!(thread.shelf, Shelf::Archived | Shelf::Stub);
         Ok(root.join(files::place_of(&thread.id, thread.created_at, is_archived)))
@@ -101,10 +124,85 @@ impl Store {
         threads: Option<Vec<ThreadId>>,
         mut progress: impl FnMut(CopyProgress) + Send + 'static,
     ) -> Result<MirrorReport> {
-        let root = folder.map_or_else(|| default_root(&self.inner), |folder| Ok(folder.to_owned()))?;
+        let root = match (folder, &self.inner.mirror) {
+            (Some(folder), _) => folder.to_owned(),
+            (None, Some(mirror)) => mirror.root.clone(),
+            (None, None) => default_root(&self.inner)?,
+        };
         let store = self.clone();
         let run = move || block_on(mirror(&store, &root, threads, &mut progress));
         on_a_thread("threadkeep-mirror", run).await
+    }
+
+    /// Writes down in the store that every program which opens it from now on keeps its rollouts while it writes: in a folder that
+    /// is named, or with `None` in the store's own. Programs that have the store open go on as they began.
+    ///
+    /// What is in the store already is brought to the files by the next program that opens it, or by
+    /// [`Store::mirror_rollouts`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a store on a server or in memory when no folder is named, and as every write.
+    pub async fn set_live_rollouts(&self, folder: Option<&Path>) -> Result<()> {
+        let folder = match folder {
+            None => default_root(&self.inner).map(|_| None)?,
+            Some(folder) => {
+                Some(std::path::absolute(folder).map_err(|error| Error::io("find", folder, &error))?)
+            }
+        };
+        self.put_setting(Some(folder)).await
+    }
+
+    /// Takes back [`Store::set_live_rollouts`]. The files stay.
+    ///
+    /// # Errors
+    /// As every write.
+    pub async fn unset_live_rollouts(&self) -> Result<()> {
+        self.put_setting(None).await
+    }
+
+    async fn put_setting(&self, folder: Option<Option<PathBuf>>) -> Result<()> {
+        let put = move |tx: &mut dyn Tx| setting::put(tx, folder.as_ref().map(Option::as_deref));
+        self.inner.db.write(Sync::Synced.free().repeatable(), put).await
+    }
+
+    /// The folder that the store says rollouts are to be kept in, if they are.
+    ///
+    /// # Errors
+    /// As every read.
+    pub async fn live_rollouts_folder(&self) -> Result<Option<PathBuf>> {
+        let store = self.inner.folder.clone();
+        let read = move |tx: &mut dyn Tx| setting::folder_of(tx, &setting::LiveRollouts::AsStored, store.as_deref());
+        self.inner.db.read(read).await
+    }
+
+    /// How the rollouts stand that this handle keeps while it writes. A handle that keeps none names no folder.
+    pub fn live_rollouts(&self) -> LiveStatus {
+        self.inner.mirror.as_ref().map_or_else(LiveStatus::default, live::LiveMirror::status)
+    }
+
+    /// Waits until everything that was committed before this call is in the rollouts that are kept, by whomever it was written,
+    /// or could not be written there, and says how they stand. Closing the store waits too, but not for what others have
+    /// written.
+    pub async fn drain_live_rollouts(&self) -> LiveStatus {
+        if let Some(mirror) = &self.inner.mirror {
+            // Whatever was answered before has been heard when this is answered. If it fails, so does what the mirror does.
+            drop(self.inner.sync().await);
+            mirror.drain(None).await;
+        }
+        self.live_rollouts()
+    }
+
+    /// Writes the rollouts of a thread anew in their canonical form, whatever is in them, so that nothing stays there that the
+    /// store no longer says: those in the store's folder, and where rollouts are kept while the store is written. Where the thread
+    /// has none, none is made.
+    ///
+    /// What was set aside earlier is named and left. Bytes that a file system keeps of a file that was replaced are out of reach.
+    ///
+    /// # Errors
+    /// As [`Store::mirror_rollouts`]; [`Error::NotFound`].
+    pub async fn rewrite_rollouts(&self, thread: &ThreadId) -> Result<RewrittenRollouts> {
+        let (store, thread) = (self.clone(), self.get(thread).await?.id);
+        on_a_thread("threadkeep-mirror", move || block_on(renew(&store, vec![thread]))).await
     }
 
     /// Puts what the rollouts below a folder, or one rollout, hold into this store: items, branches, turns, metadata and labels.
@@ -191,7 +289,10 @@ async fn mirror(
 ) -> Result<MirrorReport> {
     // Refuses a store that is open for reading only before anything is made.
     store.inner.sync().await?;
+    let source = store.inner.source();
     let folder = Folder::take(root)?;
+    let is_live = store.live_rollouts_folder().await?.is_some_and(|live| live == root);
+    let begun = (Others::look(root, None)?, source.db.read(Moment::now).await?);
     let mut index = Index::read(&folder)?;
     let mut report = MirrorReport { folder: root.to_owned(), ..MirrorReport::default() };
     let is_all = threads.is_none();
@@ -203,11 +304,12 @@ async fn mirror(
     let mut seen = HashSet::new();
     for thread in threads {
         report.threads += 1;
-        match write::mirror(&store.inner, &thread, &folder, &mut index).await {
-            Ok(Mirrored::Written { items, bytes }) => {
+        match write::mirror(&source, &thread, &folder, &mut index, false).await {
+            Ok(Mirrored::Written { items, bytes, aside }) => {
                 report.written += 1;
                 report.items += items;
                 report.bytes += bytes;
+                report.set_aside.extend(aside);
             }
             Ok(Mirrored::Unchanged) => report.unchanged += 1,
             Ok(Mirrored::Gone) => report.threads -= 1,
@@ -230,6 +332,12 @@ async fn mirror(
         let is_extra = |path: &PathBuf| files::thread_of(path).is_none_or(|thread| !seen.contains(&thread));
         report.extra = found.into_iter().filter(is_extra).collect();
     }
+    if is_all && is_live && report.problems.is_empty() {
+        let (others, moment) = begun;
+        let now = Others::look(root, None)?.without_gone(&others);
+        marks::note_in_step(&folder, &*source.host, source.store, moment, &now)?;
+        others.clear_gone()?;
+    }
     Ok(report)
 }
 
@@ -251,37 +359,34 @@ async fn every_thread(store: &Store) -> Result<Vec<ThreadId>> {
     }
 }
 
-/// Writes the rollouts of these threads in the store's folder anew, those that are there, and with them the index, so that
-/// nothing of an earlier state stays in a file. Gives their number.
-pub(crate) async fn renew(threads: &Threads, changed: Vec<ThreadId>) -> Result<u64> {
-    let inner = &threads.inner;
-    let Some(folder) = to_forget(inner)? else { return Ok(0) };
-    let mut index = Index::read(&folder)?;
-    let (found, _) = files::walk(&folder.root)?;
-    let there: HashSet<ThreadId> = found.iter().filter_map(|file| files::thread_of(file)).collect();
-    let mut written = 0;
-    for thread in changed.into_iter().filter(|thread| there.contains(thread)) {
-        if let Some(known) = index.entries.get(&thread).cloned() {
-            index.put(Entry { state: None, ..known });
-        }
-        if let Mirrored::Written { .. } = write::mirror(inner, &thread, &folder, &mut index).await? {
-            written += 1;
-        }
+/// The folder that rollouts are kept in while the store is written, by this handle or by what the store says.
+async fn live_root(inner: &Inner) -> Result<Option<PathBuf>> {
+    if let Some(mirror) = &inner.mirror {
+        return Ok(Some(mirror.root.clone()));
     }
-    index.compact(&folder, &*inner.host)?;
-    Ok(written)
+    let store = inner.folder.clone();
+    let read = move |tx: &mut dyn Tx| setting::folder_of(tx, &setting::LiveRollouts::AsStored, store.as_deref());
+    inner.db.read(read).await
 }
 
-/// The folder of the store's rollouts, if there is one, for this process alone.
-pub(crate) fn to_forget(inner: &Inner) -> Result<Option<Folder>> {
-    match default_root(inner) {
-        Ok(root) if std::fs::symlink_metadata(&root).is_ok() => Folder::take(&root).map(Some),
-        _ => Ok(None),
+/// The folders that this store keeps rollouts in by itself, as far as they are there, each for this process alone.
+pub(crate) async fn own_folders(inner: &Inner) -> Result<Vec<Folder>> {
+    let mut roots: Vec<PathBuf> = Vec::new();
+    for root in default_root(inner).ok().into_iter().chain(live_root(inner).await?) {
+        let Ok(real) = root.canonicalize() else { continue };
+        if std::fs::symlink_metadata(&root).is_ok_and(|found| found.is_dir()) && !roots.contains(&real) {
+            roots.push(real);
+        }
     }
+    roots.iter().map(|root| Folder::take(root)).collect()
 }
 
-/// Takes the rollouts of what was purged out of the store's folder, and writes that of the stub that is left anew.
-pub(crate) async fn forget(inner: &Inner, folder: &Folder, purged: Vec<(ThreadId, Option<Timestamp>)>) -> Result<()> {
+/// Takes the rollouts of what was purged out of a folder, and writes that of the stub that is left anew.
+pub(crate) async fn forget(
+    source: &Source,
+    folder: &Folder,
+    purged: Vec<(ThreadId, Option<Timestamp>)>,
+) -> Result<()> {
     let mut index = Index::read(folder)?;
     for (thread, created_at) in purged {
         let known = index.entries.get(&thread).cloned();
@@ -295,11 +400,72 @@ pub(crate) async fn forget(inner: &Inner, folder: &Folder, purged: Vec<(ThreadId
         if let Some(known) = known {
             index.put(Entry { name: String::new(), file: None, bytes: 0, state: None, ..known });
         }
-        if let Mirrored::Written { .. } = write::mirror(inner, &thread, folder, &mut index).await? {
+        if let Mirrored::Written { .. } = write::mirror(source, &thread, folder, &mut index, true).await? {
             tracing::debug!(%thread, "the rollout of what others share was written anew");
         }
     }
-    index.save(folder, &*inner.host)
+    index.save(folder, &*source.host)?;
+    // The greatest place in the order may have gone with a thread.
+    match marks::in_step(&folder.root, source.store) {
+        None => Ok(()),
+        Some(known) => {
+            let now = source.db.read(Moment::now).await?;
+            let known = Moment { updated: known.updated.min(now.updated), ..known };
+            marks::note_in_step(folder, &*source.host, source.store, known, &Others::default())
+        }
+    }
+}
+
+/// Writes the rollouts of these threads anew, those that are there, in every folder that this store keeps rollouts in by itself,
+/// and with them the indexes, so that nothing of an earlier state stays in a file.
+pub(crate) async fn renew(threads: &Threads, changed: Vec<ThreadId>) -> Result<RewrittenRollouts> {
+    let inner = &threads.inner;
+    let (source, mut rewritten) = (inner.source(), RewrittenRollouts::default());
+    for folder in own_folders(inner).await? {
+        let mut index = Index::read(&folder)?;
+        let (found, _) = files::walk(&folder.root)?;
+        let there: HashSet<ThreadId> = found.iter().filter_map(|file| files::thread_of(file)).collect();
+        for thread in &changed {
+            rewritten.set_aside.extend(files::set_aside(&folder.root, thread));
+            if !there.contains(thread) {
+                continue;
+            }
+            if let Mirrored::Written { .. } = write::mirror(&source, thread, &folder, &mut index, true).await? {
+                let place = index.entries.get(thread).and_then(|entry| entry.file.clone());
+                rewritten.files.extend(place.map(|place| folder.root.join(place)));
+            }
+        }
+        index.compact(&folder, &*inner.host)?;
+    }
+    Ok(rewritten)
+}
+
+/// Says what is wrong with the rollouts that a store keeps by itself.
+pub(crate) fn look(found: &mut Examination, tx: &mut dyn Tx, folder: Option<&Path>) -> Result<()> {
+    let live = setting::folder_of(tx, &setting::LiveRollouts::AsStored, folder)?;
+    found.fact("rollouts_live", live.as_ref().map(|root| root.display().to_string()));
+    let default = folder.map(|folder| folder.join(files::FOLDER)).filter(|default| live.as_ref() != Some(default));
+    for root in live.iter().chain(&default).filter(|root| std::fs::symlink_metadata(root).is_ok()) {
+        let aside = files::walk(&root.join(files::ASIDE)).map(|(files, _)| files).unwrap_or_default();
+        for file in aside {
+            let what = "it holds items of its thread that the store does not have: an older copy was put in the store's place";
+            let way_out = "look at it with `threadkeep show FILE`; bring it into another store with `threadkeep rollout rebuild --from FILE`; remove it when it is not needed";
+            found.warn("rollout-set-aside", file.display().to_string(), (what.to_owned(), way_out));
+        }
+    }
+    let Some(root) = live else { return Ok(()) };
+    let place = root.display().to_string();
+    if std::fs::symlink_metadata(&root).is_ok() && rustix::fs::access(&root, rustix::fs::Access::WRITE_OK).is_err() {
+        let what = "rollouts are to be kept here, and it can't be written".to_owned();
+        found.warn("rollouts-unwritable", place, (what, "give back the right to write it, or `threadkeep rollout live off`"));
+        return Ok(());
+    }
+    let gone = Others::look(&root, None).map_or(0, |others| others.count_gone());
+    if gone > 0 {
+        let what = format!("{gone} programs ended before what they wrote was in the rollouts");
+        found.note("rollouts-lag", place, (what, "nothing has to be done: whoever writes the store next brings them up"));
+    }
+    Ok(())
 }
 
 fn is_below(path: &Path) -> bool {

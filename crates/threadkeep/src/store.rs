@@ -30,7 +30,9 @@ use crate::keys::KeyFolder;
 use crate::live::LiveThread;
 use crate::log::append::mint_uuid;
 use crate::planted::{self, Defect};
-use crate::rollout::leading;
+use crate::rollout::live::LiveMirror;
+use crate::rollout::setting::{self, LiveRollouts};
+use crate::rollout::{files, leading};
 use crate::screen::{self, Incoming, Screen, Screened};
 use crate::secrets::Rules;
 use crate::sources::{self, FilePart, KnownRecord, SourceFile, SourceStamp};
@@ -66,6 +68,7 @@ pub struct StoreOptions {
     pub(crate) keys: Option<PathBuf>,
     pub(crate) seals_at_shutdown: bool,
     pub(crate) screen: Screen,
+    pub(crate) live_rollouts: LiveRollouts,
 }
 
 impl StoreOptions {
@@ -102,6 +105,7 @@ impl StoreOptions {
             keys: None,
             seals_at_shutdown: false,
             screen: Screen::default(),
+            live_rollouts: LiveRollouts::AsStored,
         }
     }
 
@@ -174,6 +178,13 @@ impl StoreOptions {
         self.on_write(screen::masking(rules))
     }
 
+    /// Whether rollouts are kept while the store is written through this handle; by default as the store says.
+    #[must_use]
+    pub fn live_rollouts(mut self, live: LiveRollouts) -> Self {
+        self.live_rollouts = live;
+        self
+    }
+
     /// The clock, the randomness and the machine to use.
     #[must_use]
     pub fn host(mut self, host: Arc<dyn Host>) -> Self {
@@ -243,7 +254,9 @@ impl Deref for Workspace {
 /// What all handles of a store share.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    /// First, so that it is dropped first: everything is written before the holder's file goes.
+    /// First, so that it is dropped first: it reads what it writes to its files.
+    pub(crate) mirror: Option<LiveMirror>,
+    /// Next, so that everything is written before the holder's file goes.
     pub(crate) db: Db,
     pub(crate) host: Arc<dyn Host>,
     holder: Holder,
@@ -472,6 +485,7 @@ impl Inner {
         };
         let keys = options.keys.or_else(|| options.folder.as_ref().map(|folder| folder.join(KEYS)));
         let mut inner = Self {
+            mirror: None,
             id: store_id(&db, &*host, now)?,
             db,
             liveness,
@@ -489,8 +503,33 @@ impl Inner {
         };
         inner.notices.extend(block_on(inner.notice_of_age()));
         inner.notices.extend(block_on(inner.unerased())?);
-        inner.notices.extend(block_on(leading::notices(&inner)));
+        let leading = block_on(leading::notices(&inner));
+        inner.start_mirror(options.live_rollouts)?;
+        if let (Some(mirror), false) = (&inner.mirror, leading.is_empty()) {
+            let words = "rollouts that lead are moved, unchanged, before others are written in their place; they are then in";
+            inner.notices.push(format!("{words} {}", mirror.root.join(files::ASIDE).display()));
+        }
+        inner.notices.extend(leading);
         Ok(inner)
+    }
+
+    /// Begins to keep rollouts, if they are to be kept.
+    fn start_mirror(&mut self, wanted: LiveRollouts) -> Result<()> {
+        if self.read_only || wanted == LiveRollouts::Off {
+            return Ok(());
+        }
+        let store = self.folder.clone();
+        let folder = move |tx: &mut dyn Tx| setting::folder_of(tx, &wanted, store.as_deref());
+        let Some(root) = block_on(self.db.read(folder))? else { return Ok(()) };
+        let (mirror, notice) = LiveMirror::start(self.source(), root, self.holder.id.clone())?;
+        self.mirror = Some(mirror);
+        self.notices.extend(notice);
+        Ok(())
+    }
+
+    /// What is read of the store by whoever must not keep it open.
+    pub(crate) fn source(&self) -> Source {
+        Source { db: self.db.clone(), host: Arc::clone(&self.host), store: self.id }
     }
 
     /// This store's holder, announced as alive.
@@ -539,8 +578,7 @@ impl Inner {
         if planted::is(Defect::FlushesWithoutSync) {
             return Ok(());
         }
-        let terms = Terms::from(Sync::Synced).repeatable().silent();
-        self.db.write(terms, |tx| tx.execute(SYNC_BARRIER, &[]).map(drop)).await
+        sync(&self.db).await
     }
 
     /// Whether it is time for a sign of life; answers yes to one caller.
@@ -584,6 +622,27 @@ impl Inner {
             now,
         })
     }
+}
+
+/// What is read of a store without keeping it open.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    pub(crate) db: Db,
+    pub(crate) host: Arc<dyn Host>,
+    /// The store's id.
+    pub(crate) store: uuid::Uuid,
+}
+
+impl Source {
+    /// Makes everything that was committed before this call survive a power loss.
+    pub(crate) async fn sync(&self) -> Result<()> {
+        sync(&self.db).await
+    }
+}
+
+async fn sync(db: &Db) -> Result<()> {
+    let terms = Terms::from(Sync::Synced).repeatable().silent();
+    db.write(terms, |tx| tx.execute(SYNC_BARRIER, &[]).map(drop)).await
 }
 
 /// Runs something that blocks where it keeps no runtime waiting.

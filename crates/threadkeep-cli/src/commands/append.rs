@@ -1,7 +1,7 @@
 //! `threadkeep append`
 
 use std::io::{self, BufRead, Read as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,8 +14,8 @@ use threadkeep::{
     NewThread, Role, Rules, SystemHost, ThreadId, ThreadPatch, Timestamp, Uuid, View,
 };
 
-use super::App;
-use crate::errors::{Code, Failure, Outcome};
+use super::{App, rollout};
+use crate::errors::{Code, Failure, Outcome, Report};
 use crate::masking::{self, MaskingArgs};
 use crate::style::Ink;
 use crate::{names, output, text};
@@ -32,6 +32,7 @@ EXAMPLES:
   threadkeep append --new --title 'Nightly run' < items.jsonl
   threadkeep append 019a2284 --durability written < items.jsonl
   threadkeep append 019a2284 --mask-secrets < items.jsonl
+  threadkeep append --rollout ~/copies/019a2284-77b1-7f21-9c0e-3d5a8b6c4e10.jsonl < items.jsonl
 
 Each line of the input is an object:
   kind            message (the default), reasoning, tool_call, tool_result, compaction, event,
@@ -46,9 +47,8 @@ Each line of the input is an object:
 
 Each line of the output is an item that is stored, printed the moment that is certain:
   {\"id\",\"branch\",\"depth\",\"hash\"}
-With --new a line {\"thread\"} comes first. With --durability queued an item's place is not known
-yet, so its branch, depth and hash are null. An item of which secrets were masked has
-\"masked\": true.";
+With --new or --rollout a line {\"thread\"} comes first. With --durability queued an item's place is not known
+yet, so its branch, depth and hash are null. An item of which secrets were masked has \"masked\": true.";
 
 /// Write items into a thread, from JSON lines on standard input
 ///
@@ -58,8 +58,11 @@ yet, so its branch, depth and hash are null. An item of which secrets were maske
 #[command(after_help = EXAMPLES)]
 pub(super) struct AppendArgs {
     /// The thread
-    #[arg(required_unless_present = "new", conflicts_with = "new")]
+    #[arg(required_unless_present_any = ["new", "rollout"], conflicts_with = "new")]
     thread: Option<String>,
+    /// Go on with the thread of this rollout, wherever the file is; what the store lacks of it is put there first
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["thread", "new"])]
+    rollout: Option<PathBuf>,
     /// Begin a new thread
     #[arg(long)]
     new: bool,
@@ -106,7 +109,7 @@ impl From<Level> for Durability {
 pub(super) fn run(args: &AppendArgs, app: &mut App) -> Outcome {
     app.masking = args.masking.rules()?;
     let (store, live) = open(args, app)?;
-    if args.new {
+    if args.new || args.rollout.is_some() {
         app.out.document(&json!({"thread": live.id()}))?;
         app.out.flush()?;
     }
@@ -114,6 +117,7 @@ pub(super) fn run(args: &AppendArgs, app: &mut App) -> Outcome {
     match outcome {
         Ok(code) => {
             live.shutdown()?;
+            rollout::tell_status(&store.live_rollouts());
             Ok(code)
         }
         Err(failure) => {
@@ -130,6 +134,15 @@ fn open(args: &AppendArgs, app: &App) -> Result<(Store, LiveThread), Failure> {
         let live = store.resume(&store.find(name)?, false)?;
         return Ok((store, live));
     }
+    if let Some(file) = &args.rollout {
+        // A store is not made for what is surely a slip of the pen.
+        if !file.exists() {
+            return Err(threadkeep::Error::NotFound { what: "file", id: file.display().to_string() }.into());
+        }
+        let store = app.create()?;
+        let live = store.resume_rollout(file).map_err(|error| damaged(file, error))?;
+        return Ok((store, live));
+    }
     args.title.as_deref().map(names::check_title).transpose()?;
     let id = args.id.as_deref().map(ThreadId::new).transpose()?;
     let folder = std::path::absolute(args.workspace.clone().unwrap_or_else(|| ".".into()))?;
@@ -143,6 +156,15 @@ fn open(args: &AppendArgs, app: &App) -> Result<(Store, LiveThread), Failure> {
     let workspace = store.workspace(&folder)?;
     let live = workspace.create_now(NewThread { id, details, ..NewThread::default() })?;
     Ok((store, live))
+}
+
+/// A file of which something is lost is not gone on with unasked.
+fn damaged(file: &Path, error: threadkeep::Error) -> Failure {
+    if !matches!(error, threadkeep::Error::Corrupt { .. }) {
+        return error.into();
+    }
+    let hint = format!("`threadkeep rollout rebuild --from {}` puts in what is left; then append to the thread", file.display());
+    Report::new(Code::Corrupt, error.kind(), error.to_string()).hint(hint).into()
 }
 
 fn append_lines(args: &AppendArgs, app: &mut App, store: &Store, live: &LiveThread) -> Outcome {

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use threadkeep::blocking::Store;
-use threadkeep::{CopyProblem, CopyProgress, LineProblem, MirrorReport, RebuildReport, RolloutReport, ThreadId};
+use threadkeep::{CopyProblem, CopyProgress, LineProblem, LiveStatus, MirrorReport, RebuildReport, RolloutReport, ThreadId};
 
 use super::App;
 use crate::errors::{Code, Failure, Outcome};
@@ -16,12 +16,14 @@ use crate::{human, text};
 
 /// How many problems are shown to people; programs get all of them.
 const SHOWN_PROBLEMS: usize = 20;
+const SET_ASIDE: &str = "holds items that the store does not have, perhaps as the only copy; it was set aside";
 const BAR: &str = "{spinner} {pos:>10} of {len} threads {wide_bar} {eta:>4}";
 
 const EXAMPLES: &str = "\
 EXAMPLES:
   threadkeep rollout mirror                         every thread, into the store's folder `rollouts`
   threadkeep rollout mirror 019a2284 --rollouts ~/copies
+  threadkeep rollout live on                        and from now on whenever a thread is written
   threadkeep rollout verify ~/copies                by the files alone
   threadkeep --store ~/new rollout rebuild --from ~/copies
   threadkeep show ~/copies/2026/11/30/019a2284-77b1-7f21-9c0e-3d5a8b6c4e10.jsonl";
@@ -40,6 +42,7 @@ pub(super) struct RolloutArgs {
 #[derive(Debug, Subcommand)]
 enum What {
     Mirror(MirrorArgs),
+    Live(LiveArgs),
     Rebuild(RebuildArgs),
     Verify(VerifyArgs),
 }
@@ -57,6 +60,46 @@ struct MirrorArgs {
     #[arg(long, conflicts_with = "threads")]
     all: bool,
     /// The folder of the rollouts [default: `rollouts` in the store's folder; a store on a server has none]
+    #[arg(long, value_name = "DIR")]
+    rollouts: Option<PathBuf>,
+}
+
+const LIVE_EXAMPLES: &str = "\
+EXAMPLES:
+  threadkeep rollout live on                        in the store's folder
+  threadkeep --store postgres://ann@db/threads rollout live on --rollouts /srv/rollouts
+  threadkeep rollout live status
+  threadkeep rollout live off                       the files stay";
+
+/// Keep the rollouts in step whenever a program writes the store
+///
+/// It is written down in the store, and every program obeys that opens it afterwards. What a program writes is in the rollouts
+/// shortly after it is synced. Rollouts that can't be written lag until they can: no write of the store waits or fails for them.
+#[derive(Debug, Args)]
+#[command(after_help = LIVE_EXAMPLES, subcommand_required = true)]
+struct LiveArgs {
+    #[command(subcommand)]
+    what: Live,
+}
+
+#[derive(Debug, Subcommand)]
+enum Live {
+    On(OnArgs),
+    /// Keep them no longer; the files stay
+    Off,
+    /// Say where they are kept, bring them up, and say what keeps them from it
+    ///
+    /// Exits with 8 when something does.
+    Status,
+}
+
+/// Keep them from now on, and write those of all threads
+///
+/// Exits with 8 when a thread could not be mirrored. Programs that have the store open go on as they began.
+#[derive(Debug, Args)]
+struct OnArgs {
+    /// The folder of the rollouts, by the same path on every machine that writes the store [default: `rollouts` in the
+    /// store's folder; a store on a server has none]
     #[arg(long, value_name = "DIR")]
     rollouts: Option<PathBuf>,
 }
@@ -87,8 +130,11 @@ struct VerifyArgs {
 pub(super) fn run(args: &RolloutArgs, app: &mut App) -> Outcome {
     match &args.what {
         What::Mirror(args) => mirror(args, app),
+        What::Live(LiveArgs { what: Live::On(args) }) => live_on(args, app),
+        What::Live(LiveArgs { what: Live::Off }) => live_off(app),
+        What::Live(LiveArgs { what: Live::Status }) => live_status(app),
         What::Rebuild(args) => rebuild(args, app),
-        What::Verify(args) => verify(args, app),
+        What::Verify(args) => verify(&args.paths, app),
     }
 }
 
@@ -108,12 +154,71 @@ fn mirror(args: &MirrorArgs, app: &mut App) -> Outcome {
     Ok(if report.problems.is_empty() { Code::Done } else { Code::Partial })
 }
 
+fn live_on(args: &OnArgs, app: &mut App) -> Outcome {
+    let store = app.write()?;
+    store.set_live_rollouts(args.rollouts.as_deref())?;
+    let folder = store.live_rollouts_folder()?;
+    let bar = Bar::new();
+    let report = store.mirror_rollouts(folder.as_deref(), None, bar.show());
+    bar.0.finish_and_clear();
+    let report = report?;
+    if app.out.is_json() {
+        app.out.document(&json!({"live": {"folder": folder}, "mirrored": report}))?;
+    } else {
+        let place = folder.unwrap_or_default();
+        app.out.line(format!("From now on rollouts are kept in {} while threads are written.", place.display()))?;
+        write_mirrored(&mut app.out, &report)?;
+    }
+    Ok(if report.problems.is_empty() { Code::Done } else { Code::Partial })
+}
+
+fn live_off(app: &mut App) -> Outcome {
+    let store = app.write()?;
+    let folder = store.live_rollouts_folder()?;
+    store.unset_live_rollouts()?;
+    if app.out.is_json() {
+        app.out.document(&json!({"live": {"folder": null}}))?;
+    } else if let Some(folder) = folder {
+        app.out.line(format!("Rollouts are no longer kept while threads are written. Those in {} stay.", folder.display()))?;
+    } else {
+        app.out.line("Rollouts were not kept while threads are written.")?;
+    }
+    Ok(Code::Done)
+}
+
+fn live_status(app: &mut App) -> Outcome {
+    let store = app.write()?;
+    let status = store.drain_live_rollouts();
+    if app.out.is_json() {
+        app.out.document(&json!({"live": status}))?;
+    } else if let Some(folder) = &status.folder {
+        let (ink, mark, words) = match status.is_in_step {
+            true => (Ink::Good, "✓", "all in step"),
+            false => (Ink::Warn, "!", "not all in step"),
+        };
+        app.out.line(format!("{} Rollouts are kept in {}: {words}", app.out.paint(ink, mark), folder.display()))?;
+        tell_status(&status);
+    } else {
+        app.out.line("Rollouts are not kept while threads are written. `threadkeep rollout live on` begins it.")?;
+    }
+    Ok(if status.folder.is_none() || status.is_in_step { Code::Done } else { Code::Partial })
+}
+
+/// Tells what keeps rollouts from being in step, and what was set aside.
+pub(super) fn tell_status(status: &LiveStatus) {
+    for problem in status.problems.iter().take(SHOWN_PROBLEMS) {
+        output::tell(Ink::Warn, "note", &text::one_line(problem));
+    }
+    tell_files(&status.set_aside, SET_ASIDE);
+}
+
 fn write_mirrored(out: &mut Output, report: &MirrorReport) -> Result<(), Failure> {
     let threads = human::counted(report.written, "thread", "threads");
     out.line(out.paint(Ink::Strong, &format!("Mirrored {threads} to {}", report.folder.display())))?;
     let (unchanged, items) = (human::count(report.unchanged), human::counted(report.items, "item", "items"));
     out.line(format!("  {items} written, {unchanged} unchanged, {} left", report.problems.len()))?;
     tell_threads(&report.problems);
+    tell_files(&report.set_aside, SET_ASIDE);
     tell_files(&report.extra, "is of a thread that the store does not have; it was left");
     Ok(())
 }
@@ -162,9 +267,10 @@ fn write_rebuilt(out: &mut Output, report: &RebuildReport) -> Result<(), Failure
     Ok(())
 }
 
-fn verify(args: &VerifyArgs, app: &mut App) -> Outcome {
+/// Checks files, and folders of them.
+pub(super) fn verify(paths: &[PathBuf], app: &mut App) -> Outcome {
     let (mut reports, mut problems): (Vec<RolloutReport>, Vec<LineProblem>) = (Vec::new(), Vec::new());
-    for path in &args.paths {
+    for path in paths {
         let (found, wrong) = Store::verify_rollouts(path)?;
         reports.extend(found);
         problems.extend(wrong);

@@ -87,12 +87,13 @@ pub(super) fn run(args: &ShowArgs, app: &mut App) -> Outcome {
     Ok(if is_whole { shown } else { Code::Partial })
 }
 
-fn names_a_file(name: &str) -> bool {
+/// Whether a word that stands for a thread is the path of a file of lines.
+pub(super) fn names_a_file(name: &str) -> bool {
     [".jsonl", ".jsonl.zst"].iter().any(|end| name.ends_with(end)) && Path::new(name).is_file()
 }
 
 /// Reads a file into a store that is gone in the end; says whether nothing of it was lost.
-fn read_file(path: &Path) -> Result<(Store, ThreadId, bool), Failure> {
+pub(super) fn read_file(path: &Path) -> Result<(Store, ThreadId, bool), Failure> {
     let store = Store::open(StoreOptions::memory())?;
     match store.rebuild_from_rollouts(path, |_| {}) {
         Ok(report) => {

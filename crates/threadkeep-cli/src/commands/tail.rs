@@ -1,12 +1,13 @@
 //! `threadkeep tail`
 
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
 use threadkeep::blocking::{Follower, Store};
 use threadkeep::{Address, Error, FollowEnd, Item, ItemQuery, News, ThreadId};
 
-use super::App;
+use super::{App, show};
 use crate::conversation::Conversation;
 use crate::errors::{Code, Failure, Outcome, Report};
 use crate::json;
@@ -31,7 +32,8 @@ It ends when nobody reads its output any more, and with exit code 3 when the thr
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct TailArgs {
-    /// The thread
+    /// The thread, or a file that ends in .jsonl or .jsonl.zst: a rollout, or what an agent wrote
+    #[arg(value_name = "THREAD|FILE")]
     thread: String,
     /// Go on with what is appended, until Ctrl-C
     #[arg(short, long)]
@@ -48,8 +50,18 @@ pub(super) struct TailArgs {
 
 /// Tails.
 pub(super) fn run(args: &TailArgs, app: &mut App) -> Outcome {
-    let store = app.read()?;
-    let id = store.find(&args.thread)?;
+    let is_file = show::names_a_file(&args.thread);
+    if is_file && args.follow {
+        return Err(Report::usage("a file is not followed").hint("name its thread").into());
+    }
+    let (store, id, is_whole) = match is_file {
+        true => show::read_file(Path::new(&args.thread))?,
+        false => {
+            let store = app.read()?;
+            let id = store.find(&args.thread)?;
+            (store, id, true)
+        }
+    };
     let everything = args.all || app.out.is_json();
     let veil = Veil::new(&args.masking)?;
     let mut tail = Tail { views: Views::new(), words: Conversation::new(args.all), everything, veil };
@@ -60,7 +72,7 @@ pub(super) fn run(args: &TailArgs, app: &mut App) -> Outcome {
     app.out.flush()?;
     match args.follow {
         true => tail.follow(app, store.follow(&id, head)?),
-        false => Ok(Code::Done),
+        false => Ok(if is_whole { Code::Done } else { Code::Partial }),
     }
 }
 

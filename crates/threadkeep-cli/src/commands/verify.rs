@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use threadkeep::blocking::Store;
 use threadkeep::{Anchors, Outcome as Verdict, PublicKey, VerifyOptions, VerifyReport, parse_key};
 
-use super::App;
+use super::{App, rollout, show};
 use super::seal::{read_anchors, write_private};
 use crate::errors::{Code, Failure, Outcome, Report};
 use crate::output;
@@ -42,8 +42,9 @@ can be proved, else with 0.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct VerifyArgs {
-    /// The threads; all of them when none is named
-    #[arg(value_name = "THREAD")]
+    /// The threads; all of them when none is named. Files that end in .jsonl or .jsonl.zst are checked by themselves, as
+    /// `rollout verify` does
+    #[arg(value_name = "THREAD|FILE")]
     threads: Vec<String>,
     /// All threads; this is the default
     #[arg(long, conflicts_with = "threads")]
@@ -77,6 +78,15 @@ pub(super) struct VerifyArgs {
 
 /// Verifies.
 pub(super) fn run(args: &VerifyArgs, app: &mut App) -> Outcome {
+    let files: Vec<PathBuf> =
+        args.threads.iter().filter(|name| show::names_a_file(name)).map(PathBuf::from).collect();
+    if !files.is_empty() {
+        let is_alone = args.anchors.is_none() && args.trust.is_empty() && args.proof.is_none() && !args.since_last;
+        if files.len() < args.threads.len() || !is_alone {
+            return Err(Report::usage("files are checked by themselves, without other threads, seals and proofs").into());
+        }
+        return rollout::verify(&files, app);
+    }
     if args.proof.is_some() && args.threads.len() != 1 {
         return Err(Report::usage("--proof takes one thread").into());
     }

@@ -196,3 +196,73 @@ fn a_thread_of_a_hundred_megabytes_is_mirrored_and_rebuilt_in_bounded_memory() {
     let most = mirrored.max(verified).max(rebuilt);
     assert!(most < 64, "mirror {mirrored} MB, verify {verified} MB, rebuild {rebuilt} MB");
 }
+
+#[test]
+fn rollouts_are_kept_while_threads_are_written() {
+    let sandbox = Sandbox::new();
+    sandbox.thread("one", "One", &["a", "b"]);
+    let off = sandbox.json(&["rollout", "live", "status"]);
+    assert_eq!(off["live"]["folder"], Value::Null, "off unless it is asked for");
+    let on = sandbox.json(&["rollout", "live", "on"]);
+    let folder = sandbox.path("store/rollouts");
+    assert_eq!((on["live"]["folder"].as_str(), &on["mirrored"]["written"]), (folder.to_str(), &1.into()), "{on}");
+    let line = "{\"role\":\"user\",\"text\":\"and on\"}\n";
+    assert!(sandbox.feed(&["append", "one"], line).status.success());
+    let file = rollouts(&folder).remove(0);
+    let file = file.to_str().unwrap();
+    assert!(fs::read_to_string(file).unwrap().contains("and on"), "there when the command has ended");
+    for command in ["verify", "tail"] {
+        let shown = sandbox.ok(&[command, file]);
+        assert!(shown.contains("and on") || shown.contains("3 items: all whole"), "{shown}");
+    }
+    assert_eq!(sandbox.run(&["tail", "-f", file]).status.code(), Some(2), "a file is not followed");
+    assert_eq!(sandbox.run(&["verify", file, "one"]).status.code(), Some(2));
+    assert!(sandbox.ok(&["rollout", "live", "status"]).contains("all in step"));
+
+    // A folder that can't be made fails nothing, and is told.
+    let other = sandbox.path("in-the-way");
+    fs::write(&other, "a file").unwrap();
+    let output = sandbox.run(&["rollout", "live", "on", "--rollouts", other.to_str().unwrap()]);
+    assert_ne!(output.status.code(), Some(0), "{output:?}");
+    let output = sandbox.feed(&["append", "one"], line);
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stderr).contains("can't be written"), "{output:?}");
+    assert_eq!(sandbox.run(&["rollout", "live", "status"]).status.code(), Some(8));
+    fs::remove_file(&other).unwrap();
+    let status = sandbox.json(&["rollout", "live", "status"]);
+    assert_eq!((&status["live"]["is_in_step"], rollouts(&other).len()), (&true.into(), 1), "{status}");
+
+    sandbox.ok(&["rollout", "live", "off"]);
+    let before = fs::read(&rollouts(&other)[0]).unwrap();
+    assert!(sandbox.feed(&["append", "one"], line).status.success());
+    assert!(fs::read(&rollouts(&other)[0]).unwrap() == before, "the files stay as they are");
+}
+
+#[test]
+fn a_rollout_from_anywhere_is_gone_on_with() {
+    let sandbox = Sandbox::new();
+    sandbox.thread("one", "One", &["a", "b"]);
+    sandbox.ok(&["rollout", "mirror", "--rollouts", "copies"]);
+    let file = rollouts(&sandbox.path("project/copies")).remove(0);
+    let moved = sandbox.path("moved.jsonl");
+    fs::rename(file, &moved).unwrap();
+    let target = sandbox.path("elsewhere");
+    let (target, moved) = (target.to_str().unwrap(), moved.to_str().unwrap());
+    let line = "{\"role\":\"user\",\"text\":\"from there\"}\n";
+    let output = sandbox.feed(&["--store", target, "append", "--rollout", moved], line);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&lines[0]["thread"], &lines[1]["depth"]), (&"one".into(), &2.into()), "{output:?}");
+    assert!(sandbox.ok(&["--store", target, "show", "one"]).contains("from there"));
+    // Again: what is here already goes on from here.
+    let output = sandbox.feed(&["--store", target, "append", "--rollout", moved], line);
+    assert!(output.status.success(), "{output:?}");
+
+    let bytes = fs::read(moved).unwrap();
+    fs::write(moved, &bytes[..bytes.len() - 30]).unwrap();
+    let fresh = sandbox.path("fresh");
+    let output = sandbox.feed(&["--store", fresh.to_str().unwrap(), "append", "--rollout", moved], line);
+    assert_eq!(output.status.code(), Some(5), "what is damaged is not gone on with unasked");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("rollout rebuild --from"), "{output:?}");
+    let output = sandbox.feed(&["--store", target, "append", "--rollout", "no-such.jsonl"], line);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+}

@@ -3,7 +3,7 @@
 use crate::plan::Plan;
 use crate::report::{Outcome, Stop};
 use crate::server::Server;
-use crate::suites::{Suite, bugs, claims, crowd, history, kills};
+use crate::suites::{Suite, bugs, claims, crowd, history, kills, mirror};
 
 fn on_server(plan: &Plan, outcome: &mut Outcome, suite: Suite) -> Result<(), Stop> {
     suite(&plan.on(Server::start(&[], "")?), outcome)
@@ -12,6 +12,11 @@ fn on_server(plan: &Plan, outcome: &mut Outcome, suite: Suite) -> Result<(), Sto
 /// T01 there.
 pub(super) fn killed(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     on_server(plan, outcome, kills::run)
+}
+
+/// T01 with rollouts that are kept, there.
+pub(super) fn mirrored(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
+    on_server(plan, outcome, mirror::run)
 }
 
 /// T09 there.

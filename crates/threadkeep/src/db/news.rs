@@ -35,9 +35,15 @@ pub(crate) trait Wire: Send + Sync + Debug {
     fn tell(&self, touched: &Touched);
 }
 
+/// Who is told of everything that this very store commits, where it is committed: it must not wait for anything.
+pub(crate) trait Hear: Send + Sync + Debug {
+    fn hear(&self, touched: &Touched);
+}
+
 /// All who wait for news of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
+    own: Mutex<Option<Weak<dyn Hear>>>,
     desk: Mutex<Desk>,
     /// How many ears there are; held while the wire is opened and closed.
     ears: Mutex<usize>,
@@ -75,8 +81,17 @@ impl Board {
         Self { wire: Some(wire), ..Self::default() }
     }
 
+    /// Tells this one too, and nobody else in its place, what is committed through this store from now on.
+    pub(crate) fn tell_too(&self, own: Weak<dyn Hear>) {
+        *self.own.lock().unwrap_or_else(PoisonError::into_inner) = Some(own);
+    }
+
     /// Tells everybody what was committed through this store.
     pub(crate) fn tell(&self, touched: &Touched) {
+        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(Weak::upgrade);
+        if let Some(own) = own {
+            own.hear(touched);
+        }
         if let Some(wire) = &self.wire {
             wire.tell(touched);
         }

@@ -32,6 +32,8 @@ const PAGE_TURNS: i64 = 1_000;
 const PAGE_REDACTIONS: i64 = 100;
 /// A stub whose rows are not all there yet.
 const COPYING: &str = "copying";
+/// A stub whose rows are not all gone yet.
+const PURGING: &str = "purging";
 
 statements! {
     THREADS = "SELECT id, updated, items FROM threads WHERE shelf < 3 AND (updated > ?1 OR (updated = ?1 AND id > ?2))
@@ -633,6 +635,13 @@ pub(crate) fn put_turns(tx: &mut dyn Tx, thread: &ThreadId, turns: &[TurnRow]) -
 /// A thread's descriptive columns, as they are stored.
 #[derive(Debug)]
 pub(crate) struct Metadata(Vec<Owned>);
+
+impl Metadata {
+    /// Whether a copy or a purge is at work on the thread, if it is a stub.
+    pub(crate) fn is_at_work(&self) -> bool {
+        self.0.get(1).is_some_and(|status| matches!(status, Owned::Text(word) if [COPYING, PURGING].contains(&word.as_str())))
+    }
+}
 
 /// Reads the descriptive columns.
 pub(crate) fn metadata(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Metadata> {

@@ -3,14 +3,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::{BufWriter, ErrorKind, Read as _, Seek as _, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use super::frames::FrameWriter;
 use super::scan::Lines;
+use crate::concurrency::thread;
 use crate::db::copy;
 use crate::db::sqlite;
 use crate::error::{Error, Result};
@@ -28,6 +30,13 @@ const COMPRESSED: &str = ".jsonl.zst";
 pub(crate) const INDEX: &str = "session_index.jsonl";
 const LOCK: &str = ".lock";
 const TEMPORARY: &str = ".threadkeep-";
+/// The folder of files that hold what the store does not have, in the folder of the rollouts.
+pub(crate) const ASIDE: &str = "set-aside";
+/// How long whoever has the folder is waited for, and how often is looked.
+const PATIENCE: Duration = Duration::from_secs(5);
+const GLANCE: Duration = Duration::from_millis(5);
+/// Whenever the index has grown by so many bytes, it is looked whether most of it no longer counts.
+const INDEX_STEP: u64 = 1 << 20;
 /// The index is written anew when it has so many lines beside twice those that count.
 const SPARE_LINES: usize = 256;
 /// The depth of folders below a folder of rollouts that are looked into, and how many files of one are taken.
@@ -78,12 +87,16 @@ pub(crate) fn root_of(file: &Path) -> Option<PathBuf> {
     if folder.file_name()? == ARCHIVED {
         return folder.parent().map(Path::to_owned);
     }
+    if folder.parent()?.file_name()? == ASIDE {
+        return folder.parent()?.parent().map(Path::to_owned);
+    }
     let (month, year) = (folder.parent()?, folder.parent()?.parent()?);
     let is_dated = is_number(folder, 2) && is_number(month, 2) && is_number(year, 4);
     is_dated.then(|| year.parent().map(Path::to_owned)).flatten()
 }
 
-/// The rollouts below a folder, by name; links and whatever is no file are left, and named.
+/// The rollouts below a folder, by name; links and whatever is no file are left, and named. What was set aside is not among
+/// them.
 pub(crate) fn walk(root: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     let (mut files, mut left) = (Vec::new(), Vec::new());
     let mut waiting = vec![(root.to_owned(), 0)];
@@ -94,7 +107,7 @@ pub(crate) fn walk(root: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
             let (path, kind) = (entry.path(), entry.file_type().map_err(failed)?);
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            if name.starts_with('.') || name == INDEX {
+            if name.starts_with('.') || name == INDEX || (depth == 0 && name == ASIDE) {
                 continue;
             }
             if kind.is_dir() && depth < MAX_DEPTH {
@@ -111,6 +124,12 @@ pub(crate) fn walk(root: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     Ok((files, left))
 }
 
+/// What was set aside of a thread.
+pub(crate) fn set_aside(root: &Path, thread: &ThreadId) -> Vec<PathBuf> {
+    let found = walk(&root.join(ASIDE)).map(|(files, _)| files).unwrap_or_default();
+    found.into_iter().filter(|file| thread_of(file).as_ref() == Some(thread)).collect()
+}
+
 /// A folder of rollouts that this process alone writes for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Folder {
@@ -119,20 +138,30 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Takes the folder, made where it is missing, and clears away what a run that was cut off has left.
+    /// Takes the folder, made where it is missing, and clears away what a run that was cut off has left. Others that have it
+    /// are waited for a while.
     pub(crate) fn take(root: &Path) -> Result<Self> {
+        Self::take_within(root, PATIENCE)
+    }
+
+    /// As [`Folder::take`], waiting for so long.
+    pub(crate) fn take_within(root: &Path, patience: Duration) -> Result<Self> {
         sqlite::create_own_folder(root)?;
         let path = root.join(LOCK);
         let lock = sqlite::open_private(&path)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let detail = format!("another program is writing the rollouts in {}", root.display());
-                return Err(Error::Busy { detail });
+        let until = Instant::now() + patience;
+        loop {
+            match lock.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(GLANCE),
+                Err(TryLockError::WouldBlock) => {
+                    let detail = format!("another program is writing the rollouts in {}", root.display());
+                    return Err(Error::Busy { detail });
+                }
+                // Where locks do not exist every file is still complete when it appears.
+                Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => break,
+                Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path, &error)),
             }
-            // Where locks do not exist every file is still complete when it appears.
-            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
-            Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path, &error)),
         }
         let folder = Self { root: root.to_owned(), _lock: lock };
         folder.clear_away()?;
@@ -177,6 +206,51 @@ impl Folder {
         Ok(bytes)
     }
 
+    /// Puts a rollout where nobody replaces or reads it unasked; says where.
+    pub(crate) fn put_aside(&self, place: &Path, host: &dyn Host) -> Result<PathBuf> {
+        let name = place.file_name().ok_or_else(|| Error::not_found("rollout", place.display()))?;
+        let aside = self.root.join(ASIDE);
+        sqlite::create_own_folder(&aside)?;
+        let folder = aside.join(mint_uuid(host, host.now()).to_string());
+        sqlite::create_own_folder(&folder)?;
+        let (from, to) = (self.root.join(place), folder.join(name));
+        std::fs::rename(&from, &to).map_err(|error| Error::io("rename", &from, &error))?;
+        for changed in [&folder, &aside, &self.root] {
+            copy::sync(changed)?;
+        }
+        copy::sync(from.parent().unwrap_or(&self.root))?;
+        Ok(to)
+    }
+
+    /// Notes behind the index what is true of threads from now on, without reading it; now and then it is written anew.
+    pub(crate) fn note(&self, entries: &[Entry], host: &dyn Host) -> Result<()> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let path = self.root.join(INDEX);
+        sqlite::create_file(&path)?;
+        let mut file = sqlite::open_private(&path)?;
+        let failed = |error: std::io::Error| Error::io("write", &path, &error);
+        let length = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        let mut bytes = Vec::new();
+        if length > 0 && !ends_a_line(&mut file).map_err(failed)? {
+            bytes.push(b'\n');
+        }
+        for entry in entries {
+            drop(serde_json::to_writer(&mut bytes, entry));
+            bytes.push(b'\n');
+        }
+        file.seek(SeekFrom::End(0)).map_err(failed)?;
+        // A line that is cut is passed over, and the next one begins anew.
+        file.write_all(&bytes).map_err(failed)?;
+        drop(file);
+        if length / INDEX_STEP == (length + bytes.len() as u64) / INDEX_STEP {
+            return Ok(());
+        }
+        let mut index = Index::read(self)?;
+        if index.is_mostly_old() { index.compact(self, host) } else { Ok(()) }
+    }
+
     /// Removes a rollout, if it is there.
     pub(crate) fn remove(&self, place: &Path) -> Result<bool> {
         let path = self.root.join(place);
@@ -187,6 +261,14 @@ impl Folder {
         }
         Ok(is_there)
     }
+}
+
+/// Whether the last byte before the end of a file is a line feed.
+fn ends_a_line(file: &mut File) -> std::io::Result<bool> {
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last == *b"\n")
 }
 
 fn remove(path: &Path) -> Result<()> {
@@ -306,13 +388,13 @@ impl Index {
         if self.fresh.is_empty() {
             return Ok(());
         }
-        if self.has_former_names || self.lines > 2 * self.entries.len() + SPARE_LINES {
+        if self.has_former_names || self.is_mostly_old() {
             return self.compact(folder, host);
         }
         let failed = |error: std::io::Error| Error::io("write", &self.path, &error);
         sqlite::create_file(&self.path)?;
         let mut file = sqlite::open_private(&self.path)?;
-        std::io::Seek::seek(&mut file, std::io::SeekFrom::End(0)).map_err(failed)?;
+        file.seek(SeekFrom::End(0)).map_err(failed)?;
         let mut bytes = std::mem::take(&mut self.fresh);
         if self.is_torn {
             bytes.insert(0, b'\n');
@@ -320,6 +402,10 @@ impl Index {
         file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed)?;
         self.is_torn = false;
         copy::sync(&folder.root)
+    }
+
+    fn is_mostly_old(&self) -> bool {
+        self.lines > 2 * self.entries.len() + SPARE_LINES
     }
 
     /// Writes the lines that count, and nothing else.

@@ -142,6 +142,17 @@ pub(crate) fn parse(record: &[u8]) -> Result<Line, String> {
     Ok(Line::Unknown)
 }
 
+/// Reads a line that is whole and a record; nothing else is given.
+pub(crate) fn parse_whole(line: &[u8]) -> Option<Line> {
+    is_whole(line).then(|| parse(line).ok()).flatten()
+}
+
+/// As [`parse_whole`] for a line of metadata; other lines cost nothing.
+pub(crate) fn parse_metadata(line: &[u8]) -> Option<Line> {
+    let kind = line.strip_prefix(BEGIN)?.strip_prefix(METADATA.as_bytes())?;
+    if kind.first() == Some(&b'"') { parse_whole(line) } else { None }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use super::files::{self, Entry, Folder, Index};
 use super::format::{self, Header};
+use super::tail;
 use crate::chain;
 use crate::db::Tx;
 use crate::error::{Error, Result};
 use crate::id::{BranchId, ThreadId};
 use crate::item::Hash;
-use crate::log::rows::plain::{PlainItem, PlainThread, plain_items, plain_thread, plain_turn};
+use crate::log::rows::plain::{PlainItem, PlainThread, PlainWriter, plain_items, plain_thread, plain_turn, plain_writers};
 use crate::log::rows::{self, BranchRow, Missing, Snapshot};
-use crate::store::Inner;
+use crate::store::Source;
 use crate::thread::Shelf;
 use crate::time::Timestamp;
 use crate::workspaces;
@@ -22,75 +23,131 @@ use crate::workspaces;
 const KEPT_BYTES: usize = 16 << 20;
 
 /// What mirroring one thread did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Mirrored {
     Written {
         items: u64,
         bytes: u64,
+        /// Files that held what the store does not have, and where they were put.
+        aside: Vec<PathBuf>,
     },
     Unchanged,
     /// It was purged since it was listed.
     Gone,
 }
 
-/// Brings a thread's file to where the thread stands.
-pub(crate) async fn mirror(inner: &Inner, thread: &ThreadId, folder: &Folder, index: &mut Index) -> Result<Mirrored> {
-    let Some((snapshot, mut standing)) = standing(inner, thread).await? else { return Ok(Mirrored::Gone) };
-    let turns = turn_lines(inner, &snapshot, &mut |_| Ok(())).await?;
-    standing.turn_lines = Some(turns);
-    let header = format::header_line(&header(&standing));
-    let metadata = format::metadata_line(&standing);
-    let state = Hash::of(&[header.as_slice(), &metadata].concat());
-    let place = place(&standing)?;
-    let mut entry = entry(&standing, place.clone(), state);
+/// Brings a thread's file to where the thread stands; writes it anew though it is there already when that is `forced`.
+pub(crate) async fn mirror(
+    source: &Source,
+    thread: &ThreadId,
+    folder: &Folder,
+    index: &mut Index,
+    forced: bool,
+) -> Result<Mirrored> {
+    let Some((snapshot, standing)) = standing(source, thread).await? else { return Ok(Mirrored::Gone) };
+    let anew = Anew::of(source, snapshot, standing).await?;
     let known = index.entries.get(thread);
-    let size = std::fs::symlink_metadata(folder.root.join(&place)).ok().filter(std::fs::Metadata::is_file);
-    if let Some((known, size)) = known.zip(size)
-        && (&known.state, &known.file, known.bytes) == (&entry.state, &entry.file, size.len())
+    let former = known.and_then(|known| known.file.clone());
+    let size = std::fs::symlink_metadata(folder.root.join(&anew.place)).ok().filter(std::fs::Metadata::is_file);
+    if !forced
+        && let Some((known, size)) = known.zip(size)
+        && (&known.state, known.file.as_ref(), known.bytes) == (&Some(anew.state), Some(&anew.place), size.len())
     {
-        remove_others(folder, &standing, &place, known.file.as_ref())?;
+        anew.remove_others(source, folder, former.as_ref()).await?;
         return Ok(Mirrored::Unchanged);
     }
-    refuse_another(folder, &place, thread)?;
-    let former = known.and_then(|known| known.file.clone());
-    let mut file = folder.begin(&place, &*inner.host)?;
-    file.write(&header)?;
-    let items = write_items(inner, &snapshot, &mut |line| file.write(line)).await?;
-    let written = turn_lines(inner, &snapshot, &mut |line| file.write(line)).await?;
-    if written != turns {
-        // A turn ended meanwhile: what was written is right, and the next run sees that it is not the last word.
-        entry.state = None;
+    let written = anew.write(source, folder, former.as_ref()).await?;
+    let (items, bytes) = (written.items, written.entry.bytes);
+    index.put(written.entry);
+    Ok(Mirrored::Written { items, bytes, aside: written.aside })
+}
+
+/// A file that is to be written in its canonical form.
+pub(crate) struct Anew {
+    snapshot: Arc<Snapshot>,
+    standing: PlainThread,
+    place: PathBuf,
+    turns: (u64, Hash),
+    header: Vec<u8>,
+    metadata: Vec<u8>,
+    /// The hash of the first and the last line.
+    state: Hash,
+}
+
+/// A file that was written in its canonical form.
+pub(crate) struct Written {
+    pub(crate) entry: Entry,
+    pub(crate) items: u64,
+    /// What its last line says, and how long that is.
+    pub(crate) said: PlainThread,
+    pub(crate) said_bytes: u64,
+    /// Files of the thread that held what the store does not have, and where they were put.
+    pub(crate) aside: Vec<PathBuf>,
+}
+
+impl Anew {
+    pub(crate) async fn of(source: &Source, snapshot: Arc<Snapshot>, mut standing: PlainThread) -> Result<Self> {
+        let turns = turn_lines(source, &snapshot, &mut |_| Ok(())).await?;
+        standing.turn_lines = Some(turns);
+        let header = format::header_line(&header(&standing));
+        let metadata = format::metadata_line(&standing);
+        let state = Hash::of(&[header.as_slice(), &metadata].concat());
+        let place = place(&standing)?;
+        Ok(Self { snapshot, standing, place, turns, header, metadata, state })
     }
-    file.write(&metadata)?;
-    file.sync()?;
-    // What is mirrored is never ahead of what survives a power cut.
-    inner.sync().await?;
-    entry.bytes = folder.publish(&file, &place)?;
-    remove_others(folder, &standing, &place, former.as_ref())?;
-    let bytes = entry.bytes;
-    index.put(entry);
-    Ok(Mirrored::Written { items, bytes })
+
+    /// Writes the file, which takes the place of any that the thread has. Of what the store does not have nothing is lost.
+    pub(crate) async fn write(self, source: &Source, folder: &Folder, former: Option<&PathBuf>) -> Result<Written> {
+        refuse_another(folder, &self.place, &self.snapshot.id)?;
+        let mut aside = Vec::new();
+        aside.extend(tail::put_aside_if_it_leads(source, folder, &self.place, &self.snapshot.id).await?);
+        let mut file = folder.begin(&self.place, &*source.host)?;
+        file.write(&self.header)?;
+        let items = write_items(source, &self.snapshot, &mut |line| file.write(line)).await?;
+        let turns = turn_lines(source, &self.snapshot, &mut |line| file.write(line)).await?;
+        file.write(&self.metadata)?;
+        file.sync()?;
+        // What is mirrored is never ahead of what survives a power cut.
+        source.sync().await?;
+        let bytes = folder.publish(&file, &self.place)?;
+        aside.extend(self.remove_others(source, folder, former).await?);
+        // A turn may have ended meanwhile: what was written is right, and the next run sees that it is not the last word.
+        let state = (turns == self.turns).then_some(self.state);
+        let entry = Entry { bytes, ..entry(&self.standing, self.place, state) };
+        Ok(Written { entry, items, said: self.standing, said_bytes: self.metadata.len() as u64, aside })
+    }
+
+    /// Removes the file from where it was before the thread was archived, taken back or purged.
+    async fn remove_others(
+        &self,
+        source: &Source,
+        folder: &Folder,
+        former: Option<&PathBuf>,
+    ) -> Result<Vec<PathBuf>> {
+        let mut aside = Vec::new();
+        for other in places(&self.standing).iter().chain(former).filter(|other| **other != self.place) {
+            // What the index says is believed only of a file that is named after the thread.
+            let is_inside = other.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+            if is_inside && files::thread_of(other).as_ref() == Some(&self.standing.thread) {
+                aside.extend(tail::put_aside_if_it_leads(source, folder, other, &self.standing.thread).await?);
+                folder.remove(other)?;
+            }
+        }
+        Ok(aside)
+    }
 }
 
 /// Where a thread's file is, below the folder of the rollouts.
-fn place(standing: &PlainThread) -> Result<PathBuf> {
+pub(crate) fn place(standing: &PlainThread) -> Result<PathBuf> {
     let created_at = Timestamp(standing.number("created_at").unwrap_or(0));
     let is_archived = matches!(standing.shelf()?, Shelf::Archived | Shelf::Stub);
     Ok(files::place_of(&standing.thread, created_at, is_archived))
 }
 
-/// Removes the file from where it was before the thread was archived, taken back or purged.
-fn remove_others(folder: &Folder, standing: &PlainThread, place: &PathBuf, former: Option<&PathBuf>) -> Result<()> {
+/// Both places that a thread's file can have.
+fn places(standing: &PlainThread) -> [PathBuf; 2] {
     let created_at = Timestamp(standing.number("created_at").unwrap_or(0));
-    let both = [false, true].map(|is_archived| files::place_of(&standing.thread, created_at, is_archived));
-    for other in both.iter().chain(former).filter(|other| *other != place) {
-        // What the index says is believed only of a file that is named after the thread.
-        let is_inside = other.components().all(|part| matches!(part, std::path::Component::Normal(_)));
-        if is_inside && files::thread_of(other).as_ref() == Some(&standing.thread) {
-            folder.remove(other)?;
-        }
-    }
-    Ok(())
+    [false, true].map(|is_archived| files::place_of(&standing.thread, created_at, is_archived))
 }
 
 /// A file system that takes two ids for one name must not cost a thread its file.
@@ -115,40 +172,52 @@ fn header(standing: &PlainThread) -> Header {
     }
 }
 
-fn entry(standing: &PlainThread, place: PathBuf, state: Hash) -> Entry {
-    let name = standing.text("title").or_else(|| standing.text("preview")).unwrap_or_default();
+/// What the index says of a thread whose file is in this place.
+pub(crate) fn entry(standing: &PlainThread, place: PathBuf, state: Option<Hash>) -> Entry {
     Entry {
         id: standing.thread.clone(),
-        name: name.to_owned(),
+        name: name(standing).to_owned(),
         updated_at: Timestamp(standing.number("updated_at").unwrap_or(0)).to_string(),
         file: Some(place),
         bytes: 0,
-        state: Some(state),
+        state,
     }
 }
 
-async fn standing(inner: &Inner, thread: &ThreadId) -> Result<Option<(Arc<Snapshot>, PlainThread)>> {
-    let (thread, origin) = (thread.clone(), inner.id.to_string());
+/// What a thread is called.
+pub(crate) fn name(standing: &PlainThread) -> &str {
+    standing.text("title").or_else(|| standing.text("preview")).unwrap_or_default()
+}
+
+async fn standing(source: &Source, thread: &ThreadId) -> Result<Option<(Arc<Snapshot>, PlainThread)>> {
+    let (thread, origin) = (thread.clone(), source.store.to_string());
     let read = move |tx: &mut dyn Tx| {
         let Some(snapshot) = rows::snapshot(tx, &thread)? else { return Ok(None) };
         let metadata = rows::metadata(tx, &thread)?;
         let workspace = workspaces::get(tx, snapshot.workspace)?;
-        let plain = plain_thread(tx, &snapshot, &metadata, &workspace, &origin)?;
+        let writers = every_writer(tx, &snapshot, &origin)?;
+        let plain = plain_thread(tx, &snapshot, &metadata, &workspace, writers)?;
         Ok(Some((Arc::new(snapshot), plain)))
     };
-    inner.db.read(read).await
+    source.db.read(read).await
+}
+
+/// All who wrote items of a thread.
+pub(crate) fn every_writer(tx: &mut dyn Tx, snapshot: &Snapshot, origin: &str) -> Result<Vec<PlainWriter>> {
+    let parts: Vec<_> = snapshot.branches.iter().map(|branch| (branch, branch.base)).collect();
+    plain_writers(tx, &parts, origin)
 }
 
 /// Gives the lines of the turns, and their hash.
-async fn turn_lines(
-    inner: &Inner,
+pub(crate) async fn turn_lines(
+    source: &Source,
     snapshot: &Arc<Snapshot>,
     write: &mut (dyn FnMut(&[u8]) -> Result<()> + Send),
 ) -> Result<(u64, Hash)> {
     let (mut next, mut count, mut hasher) = (0, 0, blake3::Hasher::new());
     loop {
         let from = Arc::clone(snapshot);
-        let turns = inner.db.read(move |tx| rows::turns(tx, &from, next)).await?;
+        let turns = source.db.read(move |tx| rows::turns(tx, &from, next)).await?;
         let Some(last) = turns.last() else { return Ok((count, Hash(*hasher.finalize().as_bytes()))) };
         next = last.ordinal + 1;
         for turn in &turns {
@@ -162,11 +231,11 @@ async fn turn_lines(
 
 /// Gives the lines of all items in the order in which they were committed: by their ticks, each behind its parent.
 async fn write_items(
-    inner: &Inner,
+    source: &Source,
     snapshot: &Arc<Snapshot>,
     write: &mut (dyn FnMut(&[u8]) -> Result<()> + Send),
 ) -> Result<u64> {
-    let mut merge = Merge { inner, snapshot: Arc::clone(snapshot), pages: HashMap::new(), bytes: 0 };
+    let mut merge = Merge { source, snapshot: Arc::clone(snapshot), pages: HashMap::new(), bytes: 0 };
     // The branches that leave each branch, by the depth that they leave at.
     let mut leaving: HashMap<BranchId, Vec<(u32, BranchId)>> = HashMap::new();
     let mut waiting: BTreeSet<(i64, BranchId)> = BTreeSet::new();
@@ -206,7 +275,7 @@ async fn write_items(
 
 /// The branches of a thread, read page by page.
 struct Merge<'a> {
-    inner: &'a Inner,
+    source: &'a Source,
     snapshot: Arc<Snapshot>,
     pages: HashMap<BranchId, VecDeque<PlainItem>>,
     bytes: usize,
@@ -237,7 +306,7 @@ impl Merge<'_> {
         }
         let (thread, row) = (self.snapshot.id.clone(), branch.clone());
         let read = move |tx: &mut dyn Tx| plain_items(tx, &thread, Missing { branch: &row, next: depth, after });
-        let mut page = VecDeque::from(self.inner.db.read(read).await?);
+        let mut page = VecDeque::from(self.source.db.read(read).await?);
         let first = page.pop_front().ok_or_else(|| Error::corrupt(format!("branch {}", branch.id), "it is empty"))?;
         self.bytes += page.iter().map(PlainItem::size).sum::<usize>();
         self.pages.insert(branch.id, page);

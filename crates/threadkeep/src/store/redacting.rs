@@ -464,7 +464,12 @@ impl<'a> Redaction<'a> {
         }
         let touched: Vec<ThreadId> = self.touched.iter().cloned().collect();
         match rollout::renew(self.threads, touched).await {
-            Ok(written) => self.report.rollouts = written,
+            Ok(rewritten) => {
+                self.report.rollouts = rewritten.files.len() as u64;
+                let aside = rewritten.set_aside.into_iter();
+                let words = aside.map(|file| format!("{}: it was set aside; remove it when it is not needed", file.display()));
+                self.report.remains.extend(words);
+            }
             Err(error) => self.report.remains.push(format!("rollouts of these threads: {error}")),
         }
         if !options.erase_later {

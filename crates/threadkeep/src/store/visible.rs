@@ -152,7 +152,7 @@ impl Threads {
         let dead = self.refuse_live(thread).await?;
         let created_at = self.get(thread).await.ok().map(|thread| thread.created_at);
         // Taken before anything is gone: nobody may write a rollout of it meanwhile.
-        let rollouts = rollout::to_forget(&self.inner)?;
+        let rollouts = rollout::own_folders(&self.inner).await?;
         let (id, store, now) = (thread.clone(), self.inner.id, self.inner.host.now());
         let begin = move |tx: &mut dyn Tx| purge::begin(tx, store, &id, dead.as_deref(), now);
         self.inner.db.write(Sync::Synced.within(thread.as_str()), begin).await?;
@@ -170,8 +170,8 @@ impl Threads {
                 Step::Nothing => break,
             }
         }
-        if let Some(folder) = rollouts {
-            rollout::forget(&self.inner, &folder, done).await?;
+        for folder in rollouts {
+            rollout::forget(&self.inner.source(), &folder, done.clone()).await?;
         }
         Ok(purged)
     }

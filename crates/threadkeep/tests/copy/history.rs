@@ -107,7 +107,7 @@ pub(crate) fn assert_same(from: &Store, to: &Store, why: &str) {
 pub(crate) struct History {
     pub(crate) store: Store,
     state: u64,
-    count: usize,
+    pub(crate) count: usize,
 }
 
 impl History {

@@ -26,6 +26,7 @@ use crate::workspaces::WorkspaceInfo;
 statements! {
     WRITERS_OF = "SELECT DISTINCT w.id, w.machine, w.created_at FROM items i JOIN writers w ON w.key = i.writer
         WHERE i.key BETWEEN ?1 AND ?2";
+    OPEN_TURNS = "SELECT ordinal, status FROM turns WHERE thread = ?1 AND (status = 'running' OR last_item IS NULL) ORDER BY ordinal";
 }
 
 /// No store counts as far as this.
@@ -232,8 +233,23 @@ pub(crate) struct PlainThread {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) turn_lines: Option<(u64, Hash)>,
     pub(crate) writers: Vec<PlainWriter>,
+    /// How many of its items were redacted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) redacted: i64,
+    /// What a file that grows with its thread notes for whoever writes it on; nothing of it is in the canonical form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) live: Option<PlainLive>,
     /// The descriptive columns by name; none of a stub.
     details: BTreeMap<String, serde_json::Value>,
+}
+
+/// What a file that grows with its thread notes for whoever writes it on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PlainLive {
+    /// Bytes of lines before this one that later lines have replaced.
+    pub(crate) superseded: u64,
+    /// The turns whose lines do not say where they ended, with their status: it may change before that is known.
+    pub(crate) open_turns: Vec<(i64, String)>,
 }
 
 /// A head, with the hash of its item.
@@ -270,6 +286,12 @@ impl PlainThread {
 
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.details.get(name)?.as_str()
+    }
+
+    /// Whether both say the same of the thread itself.
+    pub(crate) fn says_the_same(&self, other: &Self) -> bool {
+        let bare = |of: &Self| Self { turn_lines: None, live: None, ..of.clone() };
+        bare(self) == bare(other)
     }
 
     /// The descriptive columns as they are stored.
@@ -320,6 +342,8 @@ impl PlainThread {
             open_turn: None,
             turn_lines: None,
             writers: Vec::new(),
+            redacted: 0,
+            live: None,
             details: details.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         }
     }
@@ -416,6 +440,11 @@ fn to_plain(item: &ItemRow, branch: BranchId, after: Hash, begins: Option<PlainB
         text,
         base64,
     })
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "this is how it is called")]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
 }
 
 /// Whether a text stays about as long when it is written as JSON. Control characters become six there.
@@ -688,13 +717,13 @@ pub(crate) fn snapshot_of(
     })
 }
 
-/// Where a thread stands, as plain values; `origin` is the store's name for writers that came from nowhere else.
+/// Where a thread stands, as plain values.
 pub(crate) fn plain_thread(
     tx: &mut dyn Tx,
     snapshot: &Snapshot,
     metadata: &Metadata,
     workspace: &WorkspaceInfo,
-    origin: &str,
+    writers: Vec<PlainWriter>,
 ) -> Result<PlainThread> {
     let fork = match snapshot.fork {
         None => None,
@@ -718,7 +747,9 @@ pub(crate) fn plain_thread(
         turns: snapshot.turns,
         open_turn: snapshot.open_turn,
         turn_lines: None,
-        writers: plain_writers(tx, snapshot, origin)?,
+        writers,
+        redacted: snapshot.redacted,
+        live: None,
         details: if shelf == Shelf::Stub { BTreeMap::new() } else { plain_details(metadata) },
     })
 }
@@ -728,10 +759,16 @@ fn plain_tip(branch: &BranchRow) -> PlainTip {
     PlainTip { id, tip: branch.tip, hash: branch.tip_hash, label, cleared: branch.cleared }
 }
 
-fn plain_writers(tx: &mut dyn Tx, snapshot: &Snapshot, origin: &str) -> Result<Vec<PlainWriter>> {
+/// Who wrote the items of these branches from a depth on each; `origin` is the store's name for writers that came from nowhere
+/// else.
+pub(crate) fn plain_writers(
+    tx: &mut dyn Tx,
+    parts: &[(&BranchRow, u32)],
+    origin: &str,
+) -> Result<Vec<PlainWriter>> {
     let mut writers: BTreeMap<WriterId, PlainWriter> = BTreeMap::new();
-    for branch in &snapshot.branches {
-        let range = [ItemKey::new(branch.number, branch.base).0, ItemKey::new(branch.number, branch.tip).0];
+    for (branch, from) in parts {
+        let range = [ItemKey::new(branch.number, *from).0, ItemKey::new(branch.number, branch.tip).0];
         let found = query_all(tx, WRITERS_OF, &[range[0].into(), range[1].into()], |row| {
             let id = row.parse(0, WriterId::from_slice(row.blob(0)?), "16 bytes of an id")?;
             let machine = super::with_origin(row.text(1)?, origin);
@@ -740,6 +777,11 @@ fn plain_writers(tx: &mut dyn Tx, snapshot: &Snapshot, origin: &str) -> Result<V
         writers.extend(found.into_iter().map(|writer| (writer.id, writer)));
     }
     Ok(writers.into_values().collect())
+}
+
+/// The turns that have no end yet, with their status.
+pub(crate) fn open_turns(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Vec<(i64, String)>> {
+    query_all(tx, OPEN_TURNS, &[thread.as_str().into()], |row| Ok((row.int(0)?, row.text(1)?.to_owned())))
 }
 
 fn plain_details(metadata: &Metadata) -> BTreeMap<String, serde_json::Value> {
