@@ -22,11 +22,11 @@ use serde::Serialize;
 
 use crate::concurrency::block_on;
 use crate::copy::{CopyProblem, CopyProgress, CopyReport, From};
+use crate::db::{Sync, Tx};
 use crate::error::{Error, Result};
 use crate::finding::Examination;
 use crate::id::ThreadId;
 use crate::live::LiveThread;
-use crate::db::{Sync, Tx};
 use crate::store::{Inner, Source, Store, StoreOptions, Threads, on_a_thread};
 use crate::thread::{Shelf, Thread};
 use crate::time::Timestamp;
@@ -145,9 +145,7 @@ impl Store {
     pub async fn set_live_rollouts(&self, folder: Option<&Path>) -> Result<()> {
         let folder = match folder {
             None => default_root(&self.inner).map(|_| None)?,
-            Some(folder) => {
-                Some(std::path::absolute(folder).map_err(|error| Error::io("find", folder, &error))?)
-            }
+            Some(folder) => Some(std::path::absolute(folder).map_err(|error| Error::io("find", folder, &error))?),
         };
         self.put_setting(Some(folder)).await
     }
@@ -382,11 +380,7 @@ pub(crate) async fn own_folders(inner: &Inner) -> Result<Vec<Folder>> {
 }
 
 /// Takes the rollouts of what was purged out of a folder, and writes that of the stub that is left anew.
-pub(crate) async fn forget(
-    source: &Source,
-    folder: &Folder,
-    purged: Vec<(ThreadId, Option<Timestamp>)>,
-) -> Result<()> {
+pub(crate) async fn forget(source: &Source, folder: &Folder, purged: Vec<(ThreadId, Option<Timestamp>)>) -> Result<()> {
     let mut index = Index::read(folder)?;
     for (thread, created_at) in purged {
         let known = index.entries.get(&thread).cloned();
@@ -448,7 +442,8 @@ pub(crate) fn look(found: &mut Examination, tx: &mut dyn Tx, folder: Option<&Pat
     for root in live.iter().chain(&default).filter(|root| std::fs::symlink_metadata(root).is_ok()) {
         let aside = files::walk(&root.join(files::ASIDE)).map(|(files, _)| files).unwrap_or_default();
         for file in aside {
-            let what = "it holds items of its thread that the store does not have: an older copy was put in the store's place";
+            let what =
+                "it holds items of its thread that the store does not have: an older copy was put in the store's place";
             let way_out = "look at it with `threadkeep show FILE`; bring it into another store with `threadkeep rollout rebuild --from FILE`; remove it when it is not needed";
             found.warn("rollout-set-aside", file.display().to_string(), (what.to_owned(), way_out));
         }
@@ -457,13 +452,21 @@ pub(crate) fn look(found: &mut Examination, tx: &mut dyn Tx, folder: Option<&Pat
     let place = root.display().to_string();
     if std::fs::symlink_metadata(&root).is_ok() && rustix::fs::access(&root, rustix::fs::Access::WRITE_OK).is_err() {
         let what = "rollouts are to be kept here, and it can't be written".to_owned();
-        found.warn("rollouts-unwritable", place, (what, "give back the right to write it, or `threadkeep rollout live off`"));
+        found.warn(
+            "rollouts-unwritable",
+            place,
+            (what, "give back the right to write it, or `threadkeep rollout live off`"),
+        );
         return Ok(());
     }
     let gone = Others::look(&root, None).map_or(0, |others| others.count_gone());
     if gone > 0 {
         let what = format!("{gone} programs ended before what they wrote was in the rollouts");
-        found.note("rollouts-lag", place, (what, "nothing has to be done: whoever writes the store next brings them up"));
+        found.note(
+            "rollouts-lag",
+            place,
+            (what, "nothing has to be done: whoever writes the store next brings them up"),
+        );
     }
     Ok(())
 }

@@ -16,7 +16,8 @@ use std::sync::{Arc, OnceLock};
 use history::{History, Ticking, assert_same, id, memory, named, say, threads};
 use threadkeep::blocking::Store;
 use threadkeep::{
-    AppendOptions, Durability, LiveRollouts, LiveStatus, RolloutReport, StoreOptions, ThreadPatch, TurnEnd,
+    AppendOptions, Durability, LiveRollouts, LiveStatus, RedactOptions, RolloutReport, StoreOptions, ThreadPatch,
+    TurnEnd,
 };
 
 /// The clock of all stores here: the order of a store that was rebuilt is that of the times of its last changes.
@@ -303,7 +304,10 @@ fn a_thread_is_written_anew_when_that_is_asked_for() {
     grown(&store);
     let rewritten = store.rewrite_rollouts(&id("t")).unwrap();
     let file = only_file(&files);
-    assert_eq!(rewritten.files.iter().map(|it| it.canonicalize().unwrap()).collect::<Vec<_>>(), [file.canonicalize().unwrap()]);
+    assert_eq!(
+        rewritten.files.iter().map(|it| it.canonicalize().unwrap()).collect::<Vec<_>>(),
+        [file.canonicalize().unwrap()]
+    );
     let canonical = fs::read(&file).unwrap();
     // Bytes of the same length that the index takes for the right ones.
     let mut changed = canonical.clone();
@@ -323,6 +327,34 @@ fn a_thread_is_written_anew_when_that_is_asked_for() {
     assert_eq!(store.rewrite_rollouts(&id("t")).unwrap().files, Vec::<PathBuf>::new(), "none is made");
     store.mirror_rollouts(None, None, |_| {}).unwrap();
     assert_eq!(store.rewrite_rollouts(&id("t")).unwrap().files.len(), 1);
+}
+
+#[test]
+fn what_was_redacted_is_in_no_line_of_a_file_whoever_redacted_it() {
+    for keeps in [true, false] {
+        let temp = tempfile::tempdir().unwrap();
+        let (folder, files) = (temp.path().join("store"), temp.path().join("rollouts"));
+        let store = live(&folder, &files);
+        grown(&store);
+        let secret = store.address_at(&id("t"), 1).unwrap();
+        let has_it = || String::from_utf8_lossy(&fs::read(only_file(&files)).unwrap()).contains("because");
+        assert!(has_it());
+        let options = RedactOptions { reason: "it was a secret".to_owned(), ..RedactOptions::default() };
+        match keeps {
+            true => drop(store.redact(&id("t"), vec![secret], options).unwrap()),
+            false => {
+                // By a program that knows of no rollouts: the record says to the next that does what it has to write anew.
+                drop(store);
+                open(&folder).redact(&id("t"), vec![secret], options).unwrap();
+                assert!(has_it());
+            }
+        }
+        let store = live(&folder, &files);
+        drained(&store);
+        assert!(!has_it(), "{keeps}");
+        assert_in_step(&store, &files, "after a redaction");
+        assert_canonical(&store, &files, "after a redaction");
+    }
 }
 
 #[test]

@@ -163,7 +163,10 @@ fn damaged(file: &Path, error: threadkeep::Error) -> Failure {
     if !matches!(error, threadkeep::Error::Corrupt { .. }) {
         return error.into();
     }
-    let hint = format!("`threadkeep rollout rebuild --from {}` puts in what is left; then append to the thread", file.display());
+    let hint = format!(
+        "`threadkeep rollout rebuild --from {}` puts in what is left; then append to the thread",
+        file.display()
+    );
     Report::new(Code::Corrupt, error.kind(), error.to_string()).hint(hint).into()
 }
 

@@ -6,7 +6,9 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use threadkeep::blocking::Store;
-use threadkeep::{CopyProblem, CopyProgress, LineProblem, LiveStatus, MirrorReport, RebuildReport, RolloutReport, ThreadId};
+use threadkeep::{
+    CopyProblem, CopyProgress, LineProblem, LiveStatus, MirrorReport, RebuildReport, RolloutReport, ThreadId,
+};
 
 use super::App;
 use crate::errors::{Code, Failure, Outcome};
@@ -179,7 +181,10 @@ fn live_off(app: &mut App) -> Outcome {
     if app.out.is_json() {
         app.out.document(&json!({"live": {"folder": null}}))?;
     } else if let Some(folder) = folder {
-        app.out.line(format!("Rollouts are no longer kept while threads are written. Those in {} stay.", folder.display()))?;
+        app.out.line(format!(
+            "Rollouts are no longer kept while threads are written. Those in {} stay.",
+            folder.display()
+        ))?;
     } else {
         app.out.line("Rollouts were not kept while threads are written.")?;
     }

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use threadkeep::blocking::Store;
 use threadkeep::{Anchors, Outcome as Verdict, PublicKey, VerifyOptions, VerifyReport, parse_key};
 
-use super::{App, rollout, show};
 use super::seal::{read_anchors, write_private};
+use super::{App, rollout, show};
 use crate::errors::{Code, Failure, Outcome, Report};
 use crate::output;
 use crate::style::Ink;
@@ -78,12 +78,13 @@ pub(super) struct VerifyArgs {
 
 /// Verifies.
 pub(super) fn run(args: &VerifyArgs, app: &mut App) -> Outcome {
-    let files: Vec<PathBuf> =
-        args.threads.iter().filter(|name| show::names_a_file(name)).map(PathBuf::from).collect();
+    let files: Vec<PathBuf> = args.threads.iter().filter(|name| show::names_a_file(name)).map(PathBuf::from).collect();
     if !files.is_empty() {
         let is_alone = args.anchors.is_none() && args.trust.is_empty() && args.proof.is_none() && !args.since_last;
         if files.len() < args.threads.len() || !is_alone {
-            return Err(Report::usage("files are checked by themselves, without other threads, seals and proofs").into());
+            return Err(
+                Report::usage("files are checked by themselves, without other threads, seals and proofs").into()
+            );
         }
         return rollout::verify(&files, app);
     }

@@ -225,7 +225,10 @@ fn rollouts_are_kept_while_threads_are_written() {
     let output = sandbox.run(&["rollout", "live", "on", "--rollouts", other.to_str().unwrap()]);
     assert_ne!(output.status.code(), Some(0), "{output:?}");
     let output = sandbox.feed(&["append", "one"], line);
-    assert!(output.status.success() && String::from_utf8_lossy(&output.stderr).contains("can't be written"), "{output:?}");
+    assert!(
+        output.status.success() && String::from_utf8_lossy(&output.stderr).contains("can't be written"),
+        "{output:?}"
+    );
     assert_eq!(sandbox.run(&["rollout", "live", "status"]).status.code(), Some(8));
     fs::remove_file(&other).unwrap();
     let status = sandbox.json(&["rollout", "live", "status"]);

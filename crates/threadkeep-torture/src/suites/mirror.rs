@@ -191,7 +191,9 @@ impl<'a> Run<'a> {
         let mut bytes = std::fs::read(file).map_err(|error| error.to_string())?;
         match self.random.below(3) {
             0 => bytes.extend_from_slice(b"{\"type\":\"item\",\"branch\":\"01"),
-            _ => bytes.truncate(bytes.len() - usize::try_from(self.random.below(MOST_CUT)).unwrap_or(0).min(bytes.len())),
+            _ => {
+                bytes.truncate(bytes.len() - usize::try_from(self.random.below(MOST_CUT)).unwrap_or(0).min(bytes.len()))
+            }
         }
         std::fs::write(file, bytes).map_err(|error| error.to_string())
     }

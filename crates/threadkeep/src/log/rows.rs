@@ -639,7 +639,9 @@ pub(crate) struct Metadata(Vec<Owned>);
 impl Metadata {
     /// Whether a copy or a purge is at work on the thread, if it is a stub.
     pub(crate) fn is_at_work(&self) -> bool {
-        self.0.get(1).is_some_and(|status| matches!(status, Owned::Text(word) if [COPYING, PURGING].contains(&word.as_str())))
+        self.0
+            .get(1)
+            .is_some_and(|status| matches!(status, Owned::Text(word) if [COPYING, PURGING].contains(&word.as_str())))
     }
 }
 

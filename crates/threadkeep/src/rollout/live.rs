@@ -270,7 +270,11 @@ impl Worker {
     }
 
     fn has_more(&self, desk: &Desk) -> bool {
-        !desk.changed.is_empty() || desk.has_overflowed || !self.left.is_empty() || self.look.is_some() || self.mark.is_none()
+        !desk.changed.is_empty()
+            || desk.has_overflowed
+            || !self.left.is_empty()
+            || self.look.is_some()
+            || self.mark.is_none()
     }
 
     /// Waits until there is something to do, and it has rested; whoever waits for it, and the end, are not kept waiting.
@@ -376,8 +380,7 @@ impl Worker {
 
     fn bring(&mut self, folder: &Folder, thread: &ThreadId) -> Result<()> {
         let known = self.known.remove(thread);
-        let brought =
-            block_on(tail::bring(&self.source, folder, thread, known, &mut self.barrier, &self.holder))?;
+        let brought = block_on(tail::bring(&self.source, folder, thread, known, &mut self.barrier, &self.holder))?;
         self.take(thread, brought)
     }
 
@@ -590,7 +593,8 @@ fn begin_look(source: &Source, root: &Path, own: Option<&Mark>) -> Result<Begun>
     let from = known.filter(|from| !is_older(from)).unwrap_or(Moment::FIRST);
     let from = others.earliest().map_or(from, |earliest| from.earlier(earliest));
     let before = from.updated.checked_sub(1);
-    let after = before.map(|updated| Ok::<_, Error>(Listed { id: ThreadId::new("0")?, updated, items: 0 })).transpose()?;
+    let after =
+        before.map(|updated| Ok::<_, Error>(Listed { id: ThreadId::new("0")?, updated, items: 0 })).transpose()?;
     Ok(Begun { moment, others, after, records: from.records, is_whole: true })
 }
 

@@ -83,7 +83,9 @@ impl Mark {
             // Where locks do not exist every mark looks like one of a program that is gone, and its threads are looked at.
             Err(TryLockError::Error(error)) if error.kind() == std::io::ErrorKind::Unsupported => {}
             Err(TryLockError::Error(error)) => return Err(Error::io("lock", &fresh, &error)),
-            Err(TryLockError::WouldBlock) => return Err(Error::Busy { detail: format!("{} is locked", fresh.display()) }),
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::Busy { detail: format!("{} is locked", fresh.display()) });
+            }
         }
         let put = write(&mut file, &fresh, store, moment)
             .and_then(|()| std::fs::rename(&fresh, &path).map_err(|error| Error::io("rename", &fresh, &error)));

@@ -178,8 +178,14 @@ async fn anew(source: &Source, folder: &Folder, standing: Standing, former: Opti
     let place = written.entry.file.clone().unwrap_or_default();
     let identity = identity(folder, &place);
     let (said, said_bytes) = (written.said, written.said_bytes);
-    let known =
-        identity.map(|identity| Known { place, identity, said, said_bytes, open_turns: Some(open_turns), has_grown: false });
+    let known = identity.map(|identity| Known {
+        place,
+        identity,
+        said,
+        said_bytes,
+        open_turns: Some(open_turns),
+        has_grown: false,
+    });
     Ok(Brought { known, is_unsynced: false, entry: Some(written.entry), aside: written.aside })
 }
 
@@ -237,7 +243,8 @@ async fn turns_to_write(source: &Source, standing: &Standing, known: &Known) -> 
     let noted = known.open_turns.as_ref().or(said.live.as_ref().map(|live| &live.open_turns));
     let begun = (standing.plain.turns > said.turns).then_some(said.turns + 1);
     if let Some(open) = noted {
-        let ended = open.iter().filter(|turn| !standing.open_turns.contains(turn)).map(|(ordinal, _)| *ordinal).collect();
+        let ended =
+            open.iter().filter(|turn| !standing.open_turns.contains(turn)).map(|(ordinal, _)| *ordinal).collect();
         return Ok((ended, begun));
     }
     // The canonical form does not say which turns were open, only what their lines were.
@@ -549,9 +556,7 @@ fn end_of(path: &Path, thread: &ThreadId) -> Result<Tail> {
             let rest = bytes.get(end..).unwrap_or_default();
             let end = start + end as u64;
             return Ok(match items_behind(rest) {
-                Some(behind) => {
-                    Tail::Said { said: said.0, said_bytes: said_bytes as u64, end, length, behind }
-                }
+                Some(behind) => Tail::Said { said: said.0, said_bytes: said_bytes as u64, end, length, behind },
                 None => Tail::Unclear,
             });
         }

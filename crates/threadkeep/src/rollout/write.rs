@@ -12,7 +12,9 @@ use crate::db::Tx;
 use crate::error::{Error, Result};
 use crate::id::{BranchId, ThreadId};
 use crate::item::Hash;
-use crate::log::rows::plain::{PlainItem, PlainThread, PlainWriter, plain_items, plain_thread, plain_turn, plain_writers};
+use crate::log::rows::plain::{
+    PlainItem, PlainThread, PlainWriter, plain_items, plain_thread, plain_turn, plain_writers,
+};
 use crate::log::rows::{self, BranchRow, Missing, Snapshot};
 use crate::store::Source;
 use crate::thread::Shelf;
@@ -118,12 +120,7 @@ impl Anew {
     }
 
     /// Removes the file from where it was before the thread was archived, taken back or purged.
-    async fn remove_others(
-        &self,
-        source: &Source,
-        folder: &Folder,
-        former: Option<&PathBuf>,
-    ) -> Result<Vec<PathBuf>> {
+    async fn remove_others(&self, source: &Source, folder: &Folder, former: Option<&PathBuf>) -> Result<Vec<PathBuf>> {
         let mut aside = Vec::new();
         for other in places(&self.standing).iter().chain(former).filter(|other| **other != self.place) {
             // What the index says is believed only of a file that is named after the thread.

@@ -467,7 +467,8 @@ impl<'a> Redaction<'a> {
             Ok(rewritten) => {
                 self.report.rollouts = rewritten.files.len() as u64;
                 let aside = rewritten.set_aside.into_iter();
-                let words = aside.map(|file| format!("{}: it was set aside; remove it when it is not needed", file.display()));
+                let words =
+                    aside.map(|file| format!("{}: it was set aside; remove it when it is not needed", file.display()));
                 self.report.remains.extend(words);
             }
             Err(error) => self.report.remains.push(format!("rollouts of these threads: {error}")),

@@ -761,11 +761,7 @@ fn plain_tip(branch: &BranchRow) -> PlainTip {
 
 /// Who wrote the items of these branches from a depth on each; `origin` is the store's name for writers that came from nowhere
 /// else.
-pub(crate) fn plain_writers(
-    tx: &mut dyn Tx,
-    parts: &[(&BranchRow, u32)],
-    origin: &str,
-) -> Result<Vec<PlainWriter>> {
+pub(crate) fn plain_writers(tx: &mut dyn Tx, parts: &[(&BranchRow, u32)], origin: &str) -> Result<Vec<PlainWriter>> {
     let mut writers: BTreeMap<WriterId, PlainWriter> = BTreeMap::new();
     for (branch, from) in parts {
         let range = [ItemKey::new(branch.number, *from).0, ItemKey::new(branch.number, branch.tip).0];
