@@ -248,24 +248,26 @@ fn a_rollout_from_anywhere_is_gone_on_with() {
     let file = rollouts(&sandbox.path("project/copies")).remove(0);
     let moved = sandbox.path("moved.jsonl");
     fs::rename(file, &moved).unwrap();
-    let target = sandbox.path("elsewhere");
-    let (target, moved) = (target.to_str().unwrap(), moved.to_str().unwrap());
-    let line = "{\"role\":\"user\",\"text\":\"from there\"}\n";
-    let output = sandbox.feed(&["--store", target, "append", "--rollout", moved], line);
+    let lines = sandbox.path("lines.jsonl");
+    fs::write(&lines, "{\"role\":\"user\",\"text\":\"from there\"}\n").unwrap();
+    let append = |store: &str, file: &std::path::Path| {
+        let mut command = sandbox.bare();
+        command.arg("--store").arg(sandbox.path(store)).args(["append", "--rollout"]).arg(file);
+        command.stdin(fs::File::open(&lines).unwrap()).output().unwrap()
+    };
+    let output = append("elsewhere", &moved);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!((&lines[0]["thread"], &lines[1]["depth"]), (&"one".into(), &2.into()), "{output:?}");
-    assert!(sandbox.ok(&["--store", target, "show", "one"]).contains("from there"));
+    let told: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&told[0]["thread"], &told[1]["depth"]), (&"one".into(), &2.into()), "{output:?}");
+    let shown = sandbox.bare().arg("--store").arg(sandbox.path("elsewhere")).args(["show", "one"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("from there"), "{shown:?}");
     // Again: what is here already goes on from here.
-    let output = sandbox.feed(&["--store", target, "append", "--rollout", moved], line);
-    assert!(output.status.success(), "{output:?}");
+    assert!(append("elsewhere", &moved).status.success());
 
-    let bytes = fs::read(moved).unwrap();
-    fs::write(moved, &bytes[..bytes.len() - 30]).unwrap();
-    let fresh = sandbox.path("fresh");
-    let output = sandbox.feed(&["--store", fresh.to_str().unwrap(), "append", "--rollout", moved], line);
+    let bytes = fs::read(&moved).unwrap();
+    fs::write(&moved, &bytes[..bytes.len() - 30]).unwrap();
+    let output = append("fresh", &moved);
     assert_eq!(output.status.code(), Some(5), "what is damaged is not gone on with unasked");
     assert!(String::from_utf8_lossy(&output.stderr).contains("rollout rebuild --from"), "{output:?}");
-    let output = sandbox.feed(&["--store", target, "append", "--rollout", "no-such.jsonl"], line);
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert_eq!(append("elsewhere", "no-such.jsonl".as_ref()).status.code(), Some(3));
 }
