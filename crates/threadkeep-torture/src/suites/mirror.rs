@@ -192,7 +192,8 @@ impl<'a> Run<'a> {
         match self.random.below(3) {
             0 => bytes.extend_from_slice(b"{\"type\":\"item\",\"branch\":\"01"),
             _ => {
-                bytes.truncate(bytes.len() - usize::try_from(self.random.below(MOST_CUT)).unwrap_or(0).min(bytes.len()))
+                let cut = usize::try_from(self.random.below(MOST_CUT)).unwrap_or(0);
+                bytes.truncate(bytes.len().saturating_sub(cut));
             }
         }
         std::fs::write(file, bytes).map_err(|error| error.to_string())
@@ -235,6 +236,6 @@ fn thread(lane: u64) -> String {
     format!("lane-{lane}")
 }
 
-fn told(error: Error) -> String {
+fn told(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
