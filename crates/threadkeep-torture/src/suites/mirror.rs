@@ -29,7 +29,7 @@ const MOST_CUT: u64 = 6_000;
 
 /// Runs the suite.
 pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
-    let kills = if plan.server.is_some() { plan.pick(12, 200, 1_000) } else { plan.pick(16, 600, 4_000) };
+    let kills = if plan.server.is_some() { plan.pick(10, 200, 1_000) } else { plan.pick(12, 600, 4_000) };
     let mut run = Run::new(plan)?;
     while run.kills < kills && run.tally.total() < ENOUGH {
         run.round()?;
