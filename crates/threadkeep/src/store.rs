@@ -506,7 +506,8 @@ impl Inner {
         let leading = block_on(leading::notices(&inner));
         inner.start_mirror(options.live_rollouts)?;
         if let (Some(mirror), false) = (&inner.mirror, leading.is_empty()) {
-            let words = "rollouts that lead are moved, unchanged, before others are written in their place; they are then in";
+            let words =
+                "rollouts that lead are moved, unchanged, before others are written in their place; they are then in";
             inner.notices.push(format!("{words} {}", mirror.root.join(files::ASIDE).display()));
         }
         inner.notices.extend(leading);

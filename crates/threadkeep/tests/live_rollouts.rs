@@ -6,6 +6,8 @@
 mod history;
 #[path = "postgres/server.rs"]
 mod server;
+#[path = "disks/small_disk.rs"]
+mod small_disk;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use history::{History, Ticking, assert_same, id, memory, named, say, threads};
+use small_disk::SmallDisk;
 use threadkeep::blocking::Store;
 use threadkeep::{
     AppendOptions, Durability, LiveRollouts, LiveStatus, RedactOptions, RolloutReport, StoreOptions, ThreadPatch,
@@ -359,7 +362,9 @@ fn what_was_redacted_is_in_no_line_of_a_file_whoever_redacted_it() {
 
 #[test]
 fn what_was_cut_anywhere_in_its_last_lines_is_brought_up_again_without_a_trace() {
-    let temp = tempfile::tempdir().unwrap();
+    // A store is opened hundreds of times: where there is one, in a file system that syncs nothing.
+    let memory = Path::new("/dev/shm");
+    let temp = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
     let (folder, files) = (temp.path().join("store"), temp.path().join("rollouts"));
     let store = live(&folder, &files);
     grown(&store);
@@ -479,6 +484,33 @@ fn a_folder_that_can_t_be_written_fails_no_write_and_is_caught_up_with() {
         let mode = fs::metadata(files.join(entry)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
+}
+
+#[test]
+fn a_full_disk_fails_no_write_and_leaves_whole_lines() {
+    let Some(disk) = SmallDisk::mount(1, "rollouts on a full disk") else { return };
+    let temp = tempfile::tempdir().unwrap();
+    let (folder, files) = (temp.path().join("store"), disk.path().join("rollouts"));
+    let store = live(&folder, &files);
+    grown(&store);
+    let filler = disk.path().join("filler");
+    fs::write(&filler, vec![0; 600 << 10]).unwrap();
+    let live = store.resume(&id("t"), false).unwrap();
+    let before = fs::read(only_file(&files)).unwrap();
+    for number in 0..6 {
+        live.append(vec![say(&format!("{number}{}", "x".repeat(100 << 10)))]).unwrap();
+        store.drain_live_rollouts();
+        let report = check(&only_file(&files));
+        assert!(report.is_whole(), "{number}: {report:?}");
+    }
+    let status = store.drain_live_rollouts();
+    assert!(status.problems.iter().any(|problem| problem.contains("no space")), "{status:?}");
+    assert!(fs::read(only_file(&files)).unwrap().starts_with(&before));
+    live.append(vec![say("and it goes on")]).unwrap();
+    fs::remove_file(&filler).unwrap();
+    live.shutdown().unwrap();
+    drained(&store);
+    assert_in_step(&store, &files, "once there is room");
 }
 
 #[test]
