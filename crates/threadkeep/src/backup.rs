@@ -1,9 +1,8 @@
 //! Backups: a copy of a store in one file, made while it is in use, and putting such a copy in a store's place.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use crate::concurrency::block_on;
 use crate::db::copy;
 use crate::db::migrations::{self, State};
 use crate::db::pragmas::{self, Journal};
+use crate::db::replace::{self, COMPANIONS, copy_file, is_there, make_folder, new_file};
 use crate::db::sqlite::{self, DATABASE, Header, Location, SqliteTx};
 use crate::db::{Tx, query_one, statements};
 use crate::error::{Error, Result};
@@ -20,8 +20,6 @@ use crate::host::Host;
 use crate::log::append::mint_uuid;
 use crate::store::{Inner, Store, StoreOptions, on_a_thread};
 
-/// What stands beside a database and belongs to it.
-const COMPANIONS: [&str; 3] = ["-wal", "-journal", "-shm"];
 /// What a companion that holds something says: the database is not complete without it.
 const HALVES: [&str; 2] = ["-wal", "-journal"];
 
@@ -206,12 +204,13 @@ fn restore(options: &StoreOptions, from: &Path) -> Result<RestoreReport> {
     }
     let from = find_backup(from)?;
     sqlite::create_folder(folder)?;
+    replace::complete(folder, options.busy_bound)?;
     let folder = folder.canonicalize().map_err(|error| Error::io("find", folder, &error))?;
     let file = folder.join(DATABASE);
     if sqlite::real_file(&from)? == file {
         return Err(Error::invalid("backup", format!("{} is the store itself", from.display())));
     }
-    let _unused = Unused::make_sure(&folder, options)?;
+    let _unused = Unused::make_sure(&folder, options, Look::ByTheEngine)?;
     let work = WorkFolder::make(&folder, &*options.host)?;
     let database = work.database();
     copy_file(&from, &database)?;
@@ -272,7 +271,7 @@ fn prepare(database: &Path, options: &StoreOptions) -> Result<u64> {
 }
 
 /// Gives a verified copy the journal that a store in this folder has: many programs that open it at once could not do that.
-fn set_journal(database: &Path, folder: &Path) -> Result<()> {
+pub(crate) fn set_journal(database: &Path, folder: &Path) -> Result<()> {
     let journal = if sqlite::shared_file_system(folder).is_some() { Journal::Rollback } else { Journal::Wal };
     let connection = alone(database)?;
     pragmas::set_journal(&connection, journal)?;
@@ -284,7 +283,7 @@ fn set_journal(database: &Path, folder: &Path) -> Result<()> {
 }
 
 /// A connection that needs no index of a log beside the file.
-fn alone(database: &Path) -> Result<rusqlite::Connection> {
+pub(crate) fn alone(database: &Path) -> Result<rusqlite::Connection> {
     let connection = sqlite::connect_to(database)?;
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE").map_err(sqlite::engine_error)?;
     Ok(connection)
@@ -310,16 +309,34 @@ fn verify(options: StoreOptions) -> Result<(u64, u64)> {
 
 /// The proof that nobody uses a store, and that nobody begins to while this lives.
 #[derive(Debug)]
-struct Unused {
-    _locks: [File; 2],
+pub(crate) struct Unused {
+    _opening: File,
+    /// `None` where no store was yet: nobody can begin to write without the opening lock.
+    _gate: Option<File>,
+}
+
+/// How it is found out whether anybody has the database open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// By the engine, which brings its log into it on the way.
+    ByTheEngine,
+    /// By the system's locks: no byte of the files changes.
+    FromOutside,
 }
 
 impl Unused {
-    fn make_sure(folder: &Path, options: &StoreOptions) -> Result<Self> {
+    pub(crate) fn make_sure(folder: &Path, options: &StoreOptions, look: Look) -> Result<Self> {
         let opening = sqlite::lock_opening(folder, options.busy_bound)?;
+        let database = folder.join(DATABASE);
         let path = folder.join("write.gate");
-        let gate = sqlite::open_private(&path)?;
-        if is_locked(&gate, &path)? {
+        // Where it stands a store has been: a restore that is cut off must leave no such trace.
+        let gate = match is_there(&database) || is_there(&path) {
+            true => Some(sqlite::open_private(&path)?),
+            false => None,
+        };
+        if let Some(gate) = &gate
+            && is_locked(gate, &path)?
+        {
             return Err(Error::Busy { detail: "a program is writing to it".to_owned() });
         }
         let location = Location {
@@ -332,10 +349,18 @@ impl Unused {
         if let Some(holder) = living_holder(folder)? {
             return Err(Error::Busy { detail: format!("it is being written by {}", words_for(&location, &holder)) });
         }
-        let database = folder.join(DATABASE);
-        match sqlite::inspect(&database) {
-            Ok(Header::Ours) => match copy::is_in_use(&database) {
-                Ok(true) => return Err(Error::Busy { detail: "another program or handle has it open".to_owned() }),
+        match look {
+            Look::ByTheEngine => Self::ask_the_engine(folder, &database)?,
+            Look::FromOutside if copy::is_open_anywhere(&database)? => return Err(in_use()),
+            Look::FromOutside => {}
+        }
+        Ok(Self { _opening: opening, _gate: gate })
+    }
+
+    fn ask_the_engine(folder: &Path, database: &Path) -> Result<()> {
+        match sqlite::inspect_store(folder, database) {
+            Ok(Header::Ours) => match copy::is_in_use(database) {
+                Ok(true) => return Err(in_use()),
                 Ok(false) => {}
                 // A backup is what helps a store that can't be opened.
                 Err(error) => tracing::warn!(%error, "the store to replace can't be opened"),
@@ -344,8 +369,12 @@ impl Unused {
             Err(foreign @ Error::ForeignStore { .. }) => return Err(foreign),
             Err(error) => tracing::warn!(%error, "the store to replace is damaged"),
         }
-        Ok(Self { _locks: [opening, gate] })
+        Ok(())
     }
+}
+
+fn in_use() -> Error {
+    Error::Busy { detail: "another program or handle has it open".to_owned() }
 }
 
 /// The id of a holder that is alive.
@@ -396,50 +425,24 @@ fn words_for(location: &Location, holder: &str) -> String {
 /// Whenever this is cut short there is a complete database in the place, so that nobody makes an empty store there.
 fn put_in_place(database: &Path, folder: &Path, host: &dyn Host) -> Result<Option<PathBuf>> {
     let file = folder.join(DATABASE);
-    let old: Vec<PathBuf> =
-        [""].iter().chain(&HALVES).map(|suffix| sqlite::beside(&file, suffix)).filter(|path| is_there(path)).collect();
-    let kept = match old.is_empty() {
-        true => None,
-        false => Some(keep(&old, &folder.join("backups"), host)?),
-    };
-    for suffix in COMPANIONS {
-        remove(&sqlite::beside(&file, suffix))?;
+    if replace::files_of(folder).is_empty() {
+        appear(database, &file)?;
+        copy::sync(folder)?;
+        return Ok(None);
     }
-    match kept {
-        None => appear(database, &file)?,
-        Some(_) => std::fs::rename(database, &file).map_err(|error| Error::io("rename", database, &error))?,
-    }
-    copy::sync(folder)?;
-    Ok(kept)
-}
-
-/// Gives files a second name in a new folder.
-fn keep(files: &[PathBuf], backups: &Path, host: &dyn Host) -> Result<PathBuf> {
-    sqlite::create_own_folder(backups)?;
-    let folder = backups.join(format!("replaced-{}-{}", host.now().0, std::process::id()));
-    make_folder(&folder)?;
-    let link = |file: &PathBuf| match file.file_name() {
-        None => Ok(()),
-        Some(name) => match std::fs::hard_link(file, folder.join(name)) {
-            Ok(()) => Ok(()),
-            // Some file systems know one name for a file only.
-            Err(_) => copy_file(file, &folder.join(name)),
-        },
-    };
-    let kept = files.iter().try_for_each(link).and_then(|()| copy::sync(&folder)).and_then(|()| copy::sync(backups));
-    match kept {
-        Ok(()) => Ok(folder),
+    let backups = folder.join("backups");
+    sqlite::create_own_folder(&backups)?;
+    let kept = backups.join(format!("replaced-{}-{}", host.now().0, std::process::id()));
+    make_folder(&kept)?;
+    match replace::put_in_place(database, folder, &kept) {
+        Ok(()) => Ok(Some(kept)),
         Err(error) => {
-            drop(std::fs::remove_dir_all(&folder));
+            // Once it is decided, what was there has no other name.
+            if !replace::is_unfinished(folder) {
+                drop(std::fs::remove_dir_all(&kept));
+            }
             Err(error)
         }
-    }
-}
-
-fn remove(path: &Path) -> Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", path, &error)),
-        _ => Ok(()),
     }
 }
 
@@ -457,38 +460,20 @@ fn appear(from: &Path, to: &Path) -> Result<()> {
     })
 }
 
-/// Copies the bytes of a file that nobody writes into a new one.
-fn copy_file(from: &Path, to: &Path) -> Result<()> {
-    let nofollow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
-    let source = OpenOptions::new().read(true).custom_flags(nofollow).open(from);
-    let mut source = source.map_err(|error| Error::io("open", from, &error))?;
-    let mut copy = new_file(to).map_err(|error| Error::io("create", to, &error))?;
-    std::io::copy(&mut source, &mut copy).map_err(|error| Error::io("copy", from, &error))?;
-    copy.sync_all().map_err(|error| Error::io("sync", to, &error))
-}
-
-fn new_file(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
-}
-
-fn make_folder(folder: &Path) -> Result<()> {
-    DirBuilder::new().mode(0o700).create(folder).map_err(|error| Error::io("create the folder", folder, &error))
-}
-
 /// A folder beside the place where a file is to appear, for nobody else, and gone in the end.
 #[derive(Debug)]
-struct WorkFolder {
-    folder: PathBuf,
+pub(crate) struct WorkFolder {
+    pub(crate) folder: PathBuf,
 }
 
 impl WorkFolder {
-    fn make(beside: &Path, host: &dyn Host) -> Result<Self> {
+    pub(crate) fn make(beside: &Path, host: &dyn Host) -> Result<Self> {
         let folder = beside.join(format!(".threadkeep-{}", mint_uuid(host, host.now())));
         make_folder(&folder)?;
         Ok(Self { folder })
     }
 
-    fn database(&self) -> PathBuf {
+    pub(crate) fn database(&self) -> PathBuf {
         self.folder.join(DATABASE)
     }
 }
@@ -499,15 +484,11 @@ impl Drop for WorkFolder {
     }
 }
 
-fn is_there(path: &Path) -> bool {
-    std::fs::symlink_metadata(path).is_ok()
-}
-
 fn exists(path: &Path) -> Error {
     Error::AlreadyExists { what: "file", id: path.display().to_string() }
 }
 
-fn size_of(path: &Path) -> Result<u64> {
+pub(crate) fn size_of(path: &Path) -> Result<u64> {
     std::fs::metadata(path).map(|meta| meta.len()).map_err(|error| Error::io("look at", path, &error))
 }
 

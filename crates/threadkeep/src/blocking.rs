@@ -21,6 +21,7 @@ use crate::log::purge::Purged;
 use crate::log::read::ItemQuery;
 use crate::log::verify::{Verdict, VerifyReport};
 use crate::rollout::live::LiveStatus;
+use crate::repair::{Checkup, RepairReport};
 use crate::rollout::scan::{LineProblem, RolloutReport};
 use crate::rollout::{MirrorReport, RebuildReport, RewrittenRollouts};
 use crate::seal::Anchors;
@@ -124,6 +125,22 @@ impl Store {
     /// As the async call.
     pub fn examine(options: StoreOptions, full: bool) -> Result<Examination> {
         block_on(crate::Store::examine(options, full))
+    }
+
+    /// Waits for [`crate::Store::plan_repair`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn plan_repair(options: StoreOptions, full: bool) -> Result<Checkup> {
+        block_on(crate::Store::plan_repair(options, full))
+    }
+
+    /// Waits for [`crate::Store::repair`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn repair(options: StoreOptions, fingerprint: &str) -> Result<RepairReport> {
+        block_on(crate::Store::repair(options, fingerprint))
     }
 
     /// Waits for [`crate::Store::copy_from`].

@@ -101,6 +101,17 @@ pub(crate) fn decode(
     Ok(out)
 }
 
+/// The payloads that were taken out of content.
+pub(crate) fn payloads(encoding: i64, size: usize, bytes: &[u8]) -> Result<Vec<Hash>> {
+    if encoding & SPLICED == 0 {
+        return Ok(Vec::new());
+    }
+    let template = unsqueeze(encoding & ZSTD, size.saturating_add(TEMPLATE_SLACK), bytes)?;
+    let (splices, _) =
+        read_template(&template).ok_or_else(|| Error::corrupt("item content", "its template is damaged"))?;
+    Ok(splices.into_iter().map(|splice| splice.digest).collect())
+}
+
 /// Gives a blob's exact bytes back.
 pub(crate) fn decode_blob(encoding: i64, size: usize, data: &[u8]) -> Result<Vec<u8>> {
     unsqueeze(encoding, size, data)

@@ -152,6 +152,9 @@ pub(crate) enum From<'a> {
 }
 
 impl From<'_> {
+    /// Stands in the names of writers that came with rollouts.
+    pub(crate) const OF_ROLLOUTS: &'static str = "of a rollout";
+
     fn rollout(&self, thread: &ThreadId) -> Result<&Rollout> {
         let found = match self {
             Self::Store(_) => None,
@@ -164,7 +167,7 @@ impl From<'_> {
     fn origin(&self) -> String {
         match self {
             Self::Store(store) => store.id().to_string(),
-            Self::Rollouts(_) => "of a rollout".to_owned(),
+            Self::Rollouts(_) => Self::OF_ROLLOUTS.to_owned(),
         }
     }
 

@@ -14,11 +14,14 @@ pub(crate) mod identity;
 pub(crate) mod look;
 pub(crate) mod migrations;
 pub(crate) mod news;
+pub(crate) mod pages;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 pub(crate) mod pragmas;
 pub(crate) mod readers;
+pub(crate) mod replace;
 pub(crate) mod room;
+pub(crate) mod salvage;
 pub(crate) mod sqlite;
 pub(crate) mod wal;
 pub(crate) mod write_queue;
@@ -617,6 +620,8 @@ pub(crate) fn all_statements() -> Vec<Statement> {
         crate::stats::ALL,
         crate::store::ALL,
         crate::backup::ALL,
+        crate::repair::admit::ALL,
+        crate::repair::settle::ALL,
         crate::follow::ALL,
         crate::rollout::marks::ALL,
         crate::rollout::setting::ALL,

@@ -32,7 +32,7 @@ impl Store {
     }
 }
 
-fn examine(options: &StoreOptions, full: bool) -> Result<Examination> {
+pub(crate) fn examine(options: &StoreOptions, full: bool) -> Result<Examination> {
     let mut found = Examination::of(options.place());
     #[cfg(feature = "postgres")]
     if let Some(opening) = options.opening() {

@@ -131,7 +131,9 @@ impl Examination {
                 "schema-newer",
                 "use the newer Threadkeep that brought it forward; to go back, restore the copy that was made before",
             ),
-            Error::Corrupt { .. } => ("damaged", "`threadkeep verify` names what is broken; restore a backup"),
+            Error::Corrupt { .. } => {
+                ("damaged", "the plan of `threadkeep doctor` brings back what is whole; or restore a backup")
+            }
             Error::Busy { .. } => ("busy", "try again; what holds the store is named"),
             Error::StorageFull { .. } => ("disk-full", "free some space"),
             Error::ReadOnly { .. } => ("read-only", "ask whoever owns it for the right to write"),

@@ -52,6 +52,7 @@ mod live;
 mod log;
 mod planted;
 mod records;
+mod repair;
 mod rollout;
 mod screen;
 mod seal;
@@ -101,6 +102,8 @@ pub use log::verify::{Break, Gap, GapKind, Outcome, Verdict, VerifyReport};
 #[doc(hidden)]
 pub use planted::planted_defects;
 pub use rollout::live::LiveStatus;
+pub use repair::admit::Described;
+pub use repair::{Checkup, LostItems, RepairReport, RepairStep, RepairedThread};
 pub use rollout::scan::{LineProblem, RolloutReport};
 pub use rollout::setting::LiveRollouts;
 pub use rollout::{MirrorReport, RebuildReport, RewrittenRollouts};

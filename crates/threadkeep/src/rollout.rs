@@ -477,10 +477,10 @@ fn is_below(path: &Path) -> bool {
 
 /// What was read of files.
 #[derive(Default)]
-struct Read {
-    rollouts: HashMap<ThreadId, Rollout>,
+pub(crate) struct Read {
+    pub(crate) rollouts: HashMap<ThreadId, Rollout>,
     order: Vec<ThreadId>,
-    report: RebuildReport,
+    pub(crate) report: RebuildReport,
 }
 
 impl Read {
@@ -510,7 +510,8 @@ impl Read {
     }
 }
 
-fn read_all(from: &Path) -> Result<Read> {
+/// Reads all rollouts below a folder, or one with those that it stands on.
+pub(crate) fn read_all(from: &Path) -> Result<Read> {
     let mut read = Read::default();
     if is_folder(from)? {
         let (found, left) = files::walk(from)?;

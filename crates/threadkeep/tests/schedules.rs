@@ -47,6 +47,7 @@ mod src {
     pub(crate) mod log;
     pub(crate) mod planted;
     pub(crate) mod records;
+    pub(crate) mod repair;
     pub(crate) mod rollout;
     pub(crate) mod screen;
     pub(crate) mod seal;
@@ -69,7 +70,7 @@ mod src {
 // The files of the library name each other from the root.
 use src::{
     backup, branch, chain, claim, claims, content, copy, cursor, db, error, examine, finding, follow, host, id, item,
-    keys, live, log, planted, records, rollout, screen, seal, seals, secrets, sources, stats, store, thread,
+    keys, live, log, planted, records, repair, rollout, screen, seal, seals, secrets, sources, stats, store, thread,
     thread_list, thread_store, threads, time, turn, turns, view, workspaces, writers,
 };
 // And these as the library shows them.

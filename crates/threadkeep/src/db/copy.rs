@@ -1,13 +1,15 @@
 //! Copying a database while it is in use, and telling whether a copy is whole.
 
-use std::fs::File;
-use std::io::Read as _;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 
+use crate::db::identity;
 use crate::db::pragmas::{self, Journal};
 use crate::db::sqlite::{at, beside, connect_to, engine_error};
 use crate::error::{Error, Result};
@@ -112,6 +114,21 @@ pub(crate) fn is_in_use(database: &Path) -> Result<bool> {
         Err(Error::Busy { .. }) => Ok(true),
         outcome => outcome.map(|()| false),
     }
+}
+
+/// Whether anybody has the database open, found out without touching a byte of its files: by the locks that engines hold on it.
+pub(crate) fn is_open_anywhere(database: &Path) -> Result<bool> {
+    let look = || {
+        let flags = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
+        let file = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(database) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(Error::io("open", database, &error)),
+        };
+        let locked = rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+        Ok(matches!(locked, Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS)))
+    };
+    identity::unless_open_here(database, look).unwrap_or(Ok(true))
 }
 
 /// Makes a file survive a power loss.

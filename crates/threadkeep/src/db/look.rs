@@ -12,6 +12,7 @@ use crate::concurrency::{mpsc, thread};
 use crate::db::drift::{self, Listing, TEXT};
 use crate::db::identity::OpenHere;
 use crate::db::migrations::{self, Migration, State};
+use crate::db::replace;
 use crate::db::sqlite::{self, DATABASE, Header, Location, SqliteTx, engine_error};
 use crate::error::{Error, Result};
 use crate::finding::{Examination, NO_STORE};
@@ -30,6 +31,7 @@ const BROKEN_NAMED: u32 = 20;
 const LEFTOVER: &str = ".threadkeep-";
 
 const OPEN_TO_OTHERS: &str = "take the rights of others away: `chmod -R go-rwx` on the store's folder";
+const UNFINISHED: &str = "open the store once for writing, which ends it; or carry out the plan of `threadkeep doctor`";
 const LEFT: &str = "remove it while no backup is being made or restored";
 
 /// A database that could be opened and has the schema that is known.
@@ -52,6 +54,11 @@ pub(crate) fn look(found: &mut Examination, location: &Location, folder: &Path, 
     look_at_folder(found, folder)?;
     let database = folder.join(DATABASE);
     let place = database.display().to_string();
+    if replace::is_unfinished(folder) {
+        let what = "the database was to be replaced by one that is complete, and that was cut off".to_owned();
+        found.error("unfinished", place, (what, UNFINISHED));
+        return None;
+    }
     match sqlite::inspect_settled(folder, &database, location.busy_bound) {
         Ok(Header::Ours) => {}
         Ok(Header::Empty) => {
@@ -64,13 +71,14 @@ pub(crate) fn look(found: &mut Examination, location: &Location, folder: &Path, 
             return None;
         }
     }
-    let opened = open(location, folder, &database).map_err(|error| found.refused(&place, &error)).ok()?;
+    let opened = open(location, folder, &database);
+    let opened = opened.map_err(|error| found.refused(&place, &sqlite::as_damage(error, &database))).ok()?;
     let looked = look_at_database(found, &opened.connection, location, folder, full);
     match looked {
         Ok(State::Current) => Some(opened),
         Ok(_) => None,
         Err(error) => {
-            found.refused(&place, &sqlite::name_place(error, &database));
+            found.refused(&place, &sqlite::as_damage(sqlite::name_place(error, &database), &database));
             None
         }
     }
@@ -337,7 +345,7 @@ fn check_pages(found: &mut Examination, connection: &Connection, place: &str, bo
     match (checked, bound) {
         (Ok(lines), _) => {
             for [line] in lines.into_iter().filter(|[line]| line != "ok") {
-                let way_out = "`threadkeep verify` names the threads that it touches; restore a backup with `threadkeep restore-backup`";
+                let way_out = "the plan of `threadkeep doctor` brings back what is whole; or restore a backup with `threadkeep restore-backup`";
                 found.error("damaged", place, (line, way_out));
             }
             found.fact("pages_checked", word);

@@ -15,6 +15,7 @@ use crate::db::copy;
 use crate::db::identity::{self, OpenHere};
 use crate::db::migrations::{self, Migration, State};
 use crate::db::pragmas::{self, APPLICATION_ID, Journal};
+use crate::db::replace;
 use crate::db::{Columns, Row, Statement, Tx, Value};
 use crate::error::{Error, Result};
 use crate::planted::{self, Defect};
@@ -73,25 +74,33 @@ pub(crate) fn open(location: &Location) -> Result<Opened> {
 
 fn open_to_write(location: &Location, folder: &Path) -> Result<Opened> {
     create_folder(folder)?;
+    replace::complete(folder, location.busy_bound)?;
     let database = folder.join(DATABASE);
     if inspect_settled(folder, &database, location.busy_bound)? == Header::Ours {
-        let _kept = keep_in_place(folder, location.busy_bound)?;
-        let here = OpenHere::register(&database)?;
-        let has_log = beside(&database, "-wal").exists();
-        let connection = connect(&database)?;
-        match state(&connection, location, &database) {
-            Ok(State::Current) => return finish(location, connection, here),
-            Ok(_) => {}
-            Err(refused) => {
-                leave_log(&connection, has_log);
-                return Err(refused);
-            }
+        if let Some(opened) = open_current(location, folder, &database).map_err(|error| as_damage(error, &database))? {
+            return Ok(opened);
         }
     }
     let lock = lock_opening(folder, location.busy_bound)?;
     let opened = create_or_migrate(location, &database)?;
     drop(lock);
     Ok(opened)
+}
+
+/// Opens a store whose schema is as it should be; there is nothing to be made.
+fn open_current(location: &Location, folder: &Path, database: &Path) -> Result<Option<Opened>> {
+    let _kept = keep_in_place(folder, location.busy_bound)?;
+    let here = OpenHere::register(database)?;
+    let has_log = beside(database, "-wal").exists();
+    let connection = connect(database)?;
+    match state(&connection, location, database) {
+        Ok(State::Current) => finish(location, connection, here).map(Some),
+        Ok(_) => Ok(None),
+        Err(refused) => {
+            leave_log(&connection, has_log);
+            Err(refused)
+        }
+    }
 }
 
 /// How far the schema is; a store whose schema has no record is refused.
@@ -107,6 +116,16 @@ fn leave_log(connection: &Connection, has_log: bool) {
     if has_log {
         let kept = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
         drop(kept.inspect_err(|error| tracing::debug!(%error, "the log of a refused store can't be kept apart")));
+    }
+}
+
+/// What the engine can't read though its header says that it is ours is damage, and nobody else's.
+pub(crate) fn as_damage(error: Error, database: &Path) -> Error {
+    match error {
+        Error::ForeignStore { detail, .. } => {
+            Error::corrupt(database.display().to_string(), format!("its first page is damaged: {detail}"))
+        }
+        other => other,
     }
 }
 
@@ -187,13 +206,18 @@ fn open_memory(location: &Location) -> Result<Opened> {
 
 fn open_read_only(location: &Location, folder: &Path) -> Result<Opened> {
     let database = folder.join(DATABASE);
+    replace::complete(folder, location.busy_bound)?;
     if inspect_settled(folder, &database, location.busy_bound)? != Header::Ours {
         return Err(Error::not_found("store", folder.display()));
     }
+    open_for_reading(location, folder, &database).map_err(|error| as_damage(error, &database))
+}
+
+fn open_for_reading(location: &Location, folder: &Path, database: &Path) -> Result<Opened> {
     let _kept = keep_in_place(folder, location.busy_bound)?;
-    let here = OpenHere::register(&database)?;
+    let here = OpenHere::register(database)?;
     let connection = connect_again(location, true)?;
-    match state(&connection, location, &database)? {
+    match state(&connection, location, database)? {
         State::Current => {
             let shared = shared_file_system(folder).map(|name| format!("{} is on {name}", database.display()));
             let notices = shared.into_iter().collect();
@@ -242,7 +266,8 @@ fn real(database: &Path) -> Result<PathBuf> {
 
 fn create_or_migrate(location: &Location, database: &Path) -> Result<Opened> {
     // Another process may have done the work while this one waited for the lock.
-    let fresh = match inspect(database)? {
+    let folder = database.parent().unwrap_or(Path::new("."));
+    let fresh = match inspect_store(folder, database)? {
         Header::Ours => false,
         Header::Empty => true,
     };
@@ -368,11 +393,51 @@ pub(crate) enum Header {
     Ours,
 }
 
+/// What only a store that was complete leaves in its folder. A creation that was cut off has left none of these.
+const TRACES: [&str; 5] = ["write.gate", "write.line", "holders", "rollouts", "backups"];
+/// A folder of keys may be made before its store; the newest seal that it remembers is of a store that was there.
+const SEALED: &str = "last-";
+
+/// What says that a store was in this folder, whatever its database is by now.
+pub(crate) fn trace_of(folder: &Path) -> Option<PathBuf> {
+    let is_there = |path: &PathBuf| path.symlink_metadata().is_ok();
+    TRACES.iter().map(|name| folder.join(name)).find(is_there).or_else(|| {
+        let mut keys = std::fs::read_dir(folder.join("keys")).ok()?.flatten();
+        let sealed = keys.find(|entry| entry.file_name().to_string_lossy().starts_with(SEALED))?;
+        Some(sealed.path())
+    })
+}
+
+/// Looks at the database of a folder. Where a store was there is one, or it is damaged: no other one is begun in its place.
+pub(crate) fn inspect_store(folder: &Path, database: &Path) -> Result<Header> {
+    let found = inspect(database);
+    let what = match &found {
+        Ok(Header::Empty) if database.symlink_metadata().is_err() => "is missing".to_owned(),
+        Ok(Header::Empty) => "is empty".to_owned(),
+        // What is no file at all was put there by somebody.
+        Err(Error::ForeignStore { detail, .. }) if database.symlink_metadata().is_ok_and(|meta| meta.is_file()) => {
+            format!("can't be told for one: {detail}")
+        }
+        _ => return found,
+    };
+    match trace_of(folder) {
+        None => found,
+        Some(trace) => {
+            let detail = format!(
+                "a store was in this folder, as {} shows, and its database {what}; `threadkeep doctor` says what can be \
+                 brought back from what is left of it and from rollouts, or restore a backup of it",
+                trace.display()
+            );
+            Err(Error::corrupt(database.display().to_string(), detail))
+        }
+    }
+}
+
 /// Looks at the file. Where another process may be creating it at this moment, a refusal counts under the lock only.
 pub(crate) fn inspect_settled(folder: &Path, database: &Path, bound: Duration) -> Result<Header> {
-    match inspect(database) {
+    match inspect_store(folder, database) {
         Err(seen) if folder.join(OPEN_LOCK).exists() => match lock_opening(folder, bound) {
-            Ok(_lock) => inspect(database),
+            Ok(_lock) => inspect_store(folder, database),
             Err(Error::Busy { detail }) => Err(Error::Busy { detail }),
             Err(_) => Err(seen),
         },
@@ -420,7 +485,8 @@ fn inspect_file(database: &Path) -> Result<Header> {
 /// A file that is not there, or empty. The engine would throw a log away that belongs to it, and with it what was written.
 fn empty(database: &Path) -> Result<Header> {
     if has_beside(database, "-wal") {
-        let detail = "it is empty or missing, and its log is not; restore a backup of it";
+        let detail =
+            "it is empty or missing, and its log is not; `threadkeep doctor` says what can be brought back of it";
         return Err(Error::corrupt(database.display().to_string(), detail));
     }
     Ok(Header::Empty)
@@ -454,7 +520,9 @@ fn check_length(database: &Path, header: &[u8]) -> Result<()> {
     let expected = page * u64::from(pages);
     let found = std::fs::metadata(database).map_err(|error| Error::io("look at", database, &error))?.len();
     if found < expected {
-        let detail = format!("it was cut: {found} of {expected} bytes are left; restore a backup of it");
+        let detail = format!(
+            "it was cut: {found} of {expected} bytes are left; `threadkeep doctor` says what can be brought back of it"
+        );
         return Err(Error::corrupt(database.display().to_string(), detail));
     }
     Ok(())

@@ -15,9 +15,55 @@ use crate::error::{Error, Result};
 
 const HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
+const USUAL_PAGE: usize = 4_096;
 const MAGIC: u32 = 0x377f_0682;
 /// Both copies of the header of the index.
 const INDEX_HEADER: usize = 96;
+
+/// Where pages stand in a log.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    /// The size of pages, as the log's header says.
+    pub(crate) page: Option<usize>,
+    /// The number of each page, and where its bytes begin, in the order in which they were written.
+    pub(crate) places: Vec<(u32, u64)>,
+}
+
+/// All pages of the log that were committed in its present round, also those behind a damaged place, which the engine reads no more.
+pub(crate) fn read_all(log: &File) -> std::io::Result<Frames> {
+    let mut header = [0; HEADER];
+    if read_at(log, &mut header, 0)?.is_none() {
+        return Ok(Frames::default());
+    }
+    let told = usize::try_from(word(&header, 8, true)).unwrap_or(0);
+    let is_known = word(&header, 0, true) & !1 == MAGIC;
+    let page = if is_known && (512..=65_536).contains(&told) && told.is_power_of_two() { told } else { USUAL_PAGE };
+    let mut salts = header.get(16..24).filter(|_| is_known).map(<[u8]>::to_vec);
+    let (mut frames, mut committed) = (Frames { page: Some(page), places: Vec::new() }, 0);
+    let mut frame = [0; FRAME_HEADER];
+    let mut at = HEADER as u64;
+    while read_at(log, &mut frame, at)?.is_some() {
+        let (number, size) = (word(&frame, 0, true), word(&frame, 4, true));
+        // Where the header is damaged the first frame tells of which round the log is.
+        let own = salts.get_or_insert_with(|| frame.get(8..16).unwrap_or_default().to_vec());
+        if frame.get(8..16) == Some(own) && number > 0 {
+            frames.places.push((number, at + FRAME_HEADER as u64));
+            if size > 0 {
+                committed = frames.places.len();
+            }
+        }
+        at += (FRAME_HEADER + page) as u64;
+    }
+    frames.places.truncate(committed);
+    Ok(frames)
+}
+
+fn read_at(file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<Option<()>> {
+    match file.read_exact_at(bytes, at) {
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(None),
+        read => read.map(Some),
+    }
+}
 
 /// How many frames the log really holds: those that belong to it, one after the other, by their checksums.
 pub(crate) fn frames(path: &Path) -> Result<u64> {

@@ -12,6 +12,7 @@ statements! {
     READ_BLOB = "SELECT size, encoding, data FROM blobs WHERE digest = ?1";
     UNLINK_BLOBS = "DELETE FROM item_blobs WHERE item = ?1";
     DELETE_UNUSED_BLOB = "DELETE FROM blobs WHERE digest = ?1 AND NOT EXISTS (SELECT 1 FROM item_blobs WHERE digest = ?1)";
+    DELETE_ALL_UNUSED = "DELETE FROM blobs WHERE digest NOT IN (SELECT digest FROM item_blobs)";
     STORED_WITH = "SELECT b.digest, b.size, b.encoding, b.data FROM item_blobs i JOIN blobs b ON b.digest = i.digest
         WHERE i.item = ?1 ORDER BY b.digest";
     BLOBS_OF_ITEM = "SELECT digest FROM item_blobs WHERE item = ?1";
@@ -52,6 +53,11 @@ pub(crate) fn load(tx: &mut dyn Tx, digest: Hash) -> Result<Vec<u8>> {
     } else {
         Err(Error::corrupt(format!("blob {digest}"), "its bytes do not have this hash"))
     }
+}
+
+/// Deletes every payload that no item uses.
+pub(crate) fn drop_unused(tx: &mut dyn Tx) -> Result<()> {
+    tx.execute(DELETE_ALL_UNUSED, &[]).map(drop)
 }
 
 /// Releases the payloads of an item that is about to be deleted, and deletes those that no other item uses.

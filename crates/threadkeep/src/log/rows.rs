@@ -85,6 +85,7 @@ statements! {
     PUT_REDACTED = "UPDATE items SET salt = ?2, size = ?3, encoding = ?4, content = ?5 WHERE key = ?1";
     RAISE_VERSION = "UPDATE threads SET version = version + 1 WHERE id = ?1";
     ONE_CHECKED = concat!("SELECT ", checked_columns!(), " FROM items i LEFT JOIN writers w ON w.key = i.writer WHERE i.key = ?1");
+    PUT_WORKSPACE = "UPDATE threads SET workspace = ?2 WHERE id = ?1";
     NAME_STUB = "UPDATE threads SET status = ?2 WHERE id = ?1 AND shelf = 3";
 }
 
@@ -232,6 +233,16 @@ impl BranchRow {
     /// The item that the branch leaves at, with its hash.
     pub(crate) fn parent(&self) -> Option<(Address, Hash)> {
         self.parent
+    }
+
+    /// Its label, and whether it was cleared away.
+    pub(crate) fn marks(&self) -> (Option<&str>, bool) {
+        (self.label.as_deref(), self.cleared)
+    }
+
+    /// When it was begun.
+    pub(crate) fn created_at(&self) -> Timestamp {
+        self.created_at
     }
 }
 
@@ -698,6 +709,20 @@ pub(crate) fn finish(
         tx.execute(PUT_DETAILS, &values)?;
     }
     Ok(())
+}
+
+/// Describes a thread as another store did.
+pub(crate) fn put_metadata(
+    tx: &mut dyn Tx,
+    thread: &ThreadId,
+    workspace: WorkspaceId,
+    metadata: &Metadata,
+) -> Result<()> {
+    let id: Value<'_> = thread.as_str().into();
+    let mut values = vec![id];
+    values.extend(metadata.0.iter().map(Owned::value));
+    tx.execute(PUT_DETAILS, &values)?;
+    tx.execute(PUT_WORKSPACE, &[id, workspace.as_bytes().as_slice().into()]).map(drop)
 }
 
 fn put_marks(tx: &mut dyn Tx, source: &Snapshot) -> Result<()> {

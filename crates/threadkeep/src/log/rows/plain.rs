@@ -315,9 +315,7 @@ impl PlainThread {
 
     /// What stands for a line that was lost: a thread of which only the items are known.
     pub(crate) fn unknown(thread: &ThreadId, fork: Option<PlainFork>, workspace: Option<PlainWorkspace>) -> Self {
-        let unknown = Hash::of(b"threadkeep.rollout.unknown-workspace").0;
-        let id =
-            unknown.get(..16).and_then(WorkspaceId::from_slice).unwrap_or(WorkspaceId::from_uuid(uuid::Uuid::nil()));
+        let id = unknown_workspace();
         let unknown = || PlainWorkspace { id, name: "recovered".to_owned(), created_at: 0, keys: Vec::new() };
         let details = [
             ("shelf", 0.into()),
@@ -347,6 +345,12 @@ impl PlainThread {
             details: details.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         }
     }
+}
+
+/// The project of threads of which it is lost in which they belong.
+pub(crate) fn unknown_workspace() -> WorkspaceId {
+    let unknown = Hash::of(b"threadkeep.rollout.unknown-workspace").0;
+    unknown.get(..16).and_then(WorkspaceId::from_slice).unwrap_or(WorkspaceId::from_uuid(uuid::Uuid::nil()))
 }
 
 const SHELVES: [(&str, Shelf); 4] =

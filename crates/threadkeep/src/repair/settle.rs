@@ -1,0 +1,385 @@
+//! Making whole threads of what was let in: heads, ends, counts, turns and imported files that fit the items that are there. And
+//! saying what is not there any more.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use rusqlite::Connection;
+
+use super::{LostItems, RepairedThread};
+use crate::db::salvage::Salvage;
+use crate::db::sqlite::SqliteTx;
+use crate::db::{Owned, Tx, Value, query_all, query_one, statements};
+use crate::error::Result;
+use crate::id::{BranchId, ItemId, ItemKey, ThreadId};
+use crate::log::path;
+use crate::repair::admit::{Admission, Described, Standing, extent};
+use crate::rollout::scan::Rollout;
+
+statements! {
+    THREADS = "SELECT id, shelf, turns FROM threads ORDER BY id";
+    OWN = "SELECT key, base, tip, tip_hash FROM branches WHERE thread = ?1 ORDER BY key";
+    NEWEST_END = "SELECT b.key, b.tip, b.tip_hash FROM branches b JOIN items i ON i.key = (b.key << 32) + b.tip
+        WHERE b.thread = ?1 ORDER BY b.cleared, i.tick DESC, b.key DESC LIMIT 1";
+    GREATEST = "SELECT coalesce(max(i.tick), 0), coalesce(max(i.epoch), 0) FROM branches b
+        JOIN items i ON i.key BETWEEN b.key << 32 AND (b.key << 32) + 4294967295 WHERE b.thread = ?1";
+    SETTLE = "UPDATE threads SET head = ?2, head_hash = ?3, head_is_tip = ?4, fork_item = ?5, items = ?6, branches = ?7, turns = ?8,
+        open_turn = ?9, tick = CASE WHEN tick < ?10 THEN ?10 ELSE tick END,
+        epoch = 1 + CASE WHEN epoch < ?11 THEN ?11 ELSE epoch END, version = version + 1 WHERE id = ?1";
+    PUT_TURN = "INSERT INTO turns (thread, ordinal, status, outcome, first_item, last_item, token_usage, started_at, ended_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (thread, ordinal) DO NOTHING";
+    LAST_TURN = "SELECT coalesce(max(ordinal), 0) FROM turns WHERE thread = ?1";
+    IS_TURN = "SELECT 1 FROM turns WHERE thread = ?1 AND ordinal = ?2";
+    IS_THREAD = "SELECT 1 FROM threads WHERE id = ?1";
+    PUT_SOURCE = "INSERT INTO sources (key, agent, path, thread, size, mtime, consumed, prefix, records, skipped, state, imported_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT DO NOTHING";
+    PUT_SEGMENT = "INSERT INTO segments (source, position, length, item, note, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        ON CONFLICT (source, position) DO NOTHING";
+    DROP_STRAY_HEADS = "DELETE FROM seal_heads WHERE seal NOT IN (SELECT number FROM seals)";
+    DROP_STRAY_KEYS = "DELETE FROM workspace_keys WHERE workspace NOT IN (SELECT id FROM workspaces)";
+    BRANCH_OWNER = "SELECT thread FROM branches WHERE key = ?1";
+    IS_ITEM = "SELECT 1 FROM items WHERE key = ?1";
+}
+
+/// What a repair brought back, thread by thread, and what it did not.
+#[derive(Debug, Default)]
+pub(crate) struct Settled {
+    pub(crate) threads: Vec<RepairedThread>,
+    pub(crate) dropped_files: Vec<String>,
+}
+
+/// Ends a repair: every thread becomes one that verification finds nothing wrong with but what seals say is lost.
+pub(crate) fn settle(
+    admission: &Admission<'_>,
+    salvage: &Salvage,
+    rollouts: &HashMap<ThreadId, Rollout>,
+) -> Result<Settled> {
+    let mut tx = SqliteTx { connection: admission.connection };
+    let expected = expected_ends(salvage, rollouts)?;
+    put_turns(&mut tx, salvage, rollouts)?;
+    let mut settled = Settled { dropped_files: put_files(&mut tx, salvage)?, ..Settled::default() };
+    let lost = lost_items(admission, &expected)?;
+    let threads =
+        query_all(&mut tx, THREADS, &[], |row| Ok((ThreadId::new(row.text(0)?).ok(), row.int(1)?, row.int(2)?)))?;
+    for (thread, shelf, turns) in threads {
+        let Some(thread) = thread else { continue };
+        let standing = admission.standings.get(&thread).cloned().unwrap_or_default();
+        let described = admission.described.get(&thread).copied().unwrap_or(Described::Nothing);
+        let named = match described {
+            Described::Database => Named::Row(standing.head.clone()),
+            Described::Rollout => Named::Rollout(rollouts.get(&thread)),
+            Described::Nothing => Named::Nowhere,
+        };
+        let items = settle_thread(&mut tx, (&thread, shelf, turns), &standing, named)?;
+        settled.threads.push(RepairedThread {
+            before: (described == Described::Database).then_some(standing.items),
+            after: items,
+            from_rollouts: admission.from_rollouts.get(&thread).copied().unwrap_or(0),
+            described,
+            lost: lost.get(&thread).cloned().unwrap_or_default(),
+            thread,
+        });
+    }
+    for (thread, lost) in lost {
+        if !settled.threads.iter().any(|known| known.thread == thread) {
+            let described = Described::Nothing;
+            settled.threads.push(RepairedThread { thread, before: None, after: 0, from_rollouts: 0, described, lost });
+        }
+    }
+    tx.execute(DROP_STRAY_HEADS, &[])?;
+    tx.execute(DROP_STRAY_KEYS, &[])?;
+    super::admit::drop_unused_payloads(&mut tx)?;
+    Ok(settled)
+}
+
+/// Puts one thread in order; says how many items it has.
+fn settle_thread(
+    tx: &mut dyn Tx,
+    (thread, shelf, turns): (&ThreadId, i64, i64),
+    standing: &Standing,
+    named: Named<'_>,
+) -> Result<u64> {
+    let id: Value<'_> = thread.as_str().into();
+    let own = query_all(tx, OWN, &[id], |row| {
+        Ok((row.int(0)?, path::depth(row, 1)?, path::depth(row, 2)?, row.blob(3)?.to_vec()))
+    })?;
+    let items: i64 = own.iter().map(|(_, base, tip, _)| i64::from(tip - base) + 1).sum();
+    let head = match shelf {
+        3 => None,
+        _ => find_head(tx, thread, standing, named)?,
+    };
+    let is_tip = head
+        .as_ref()
+        .is_some_and(|(key, _)| own.iter().any(|(number, _, tip, _)| key.branch() == *number && key.depth() == *tip));
+    let fork = match standing.fork {
+        Some(fork) if is_item(tx, fork)? => Some(fork),
+        _ => None,
+    };
+    let last = query_one(tx, LAST_TURN, &[id], |row| row.int(0))?.unwrap_or(0);
+    let open = match standing.open_turn {
+        Some(open) if query_one(tx, IS_TURN, &[id, open.into()], |_| Ok(()))?.is_some() => Some(open),
+        _ => None,
+    };
+    let (tick, epoch) = query_one(tx, GREATEST, &[id], |row| Ok((row.int(0)?, row.int(1)?)))?.unwrap_or((0, 0));
+    let args = [
+        id,
+        head.as_ref().map(|(key, _)| key.0).into(),
+        head.as_ref().map(|(_, hash)| hash.as_slice()).into(),
+        i64::from(is_tip).into(),
+        fork.map(|fork| fork.0).into(),
+        items.into(),
+        i64::try_from(own.len()).unwrap_or(0).into(),
+        turns.max(last).into(),
+        open.into(),
+        tick.into(),
+        epoch.into(),
+    ];
+    tx.execute(SETTLE, &args)?;
+    Ok(u64::try_from(items).unwrap_or(0))
+}
+
+/// What says where the head stood.
+enum Named<'a> {
+    Row(Option<(ItemKey, Vec<u8>)>),
+    Rollout(Option<&'a Rollout>),
+    Nowhere,
+}
+
+/// The head that was named, if it is there; else the last item that is left of its branch; else the newest end of a branch. One
+/// that was cleared away on purpose stays so.
+fn find_head(
+    tx: &mut dyn Tx,
+    thread: &ThreadId,
+    standing: &Standing,
+    named: Named<'_>,
+) -> Result<Option<(ItemKey, Vec<u8>)>> {
+    let named = match named {
+        Named::Row(None) => return Ok(None),
+        Named::Row(head) => head,
+        Named::Rollout(rollout) => match rollout.and_then(|rollout| rollout.snapshot.head) {
+            None => return Ok(None),
+            Some((at, hash)) => {
+                path::key_of(tx, at)?.map(|(key, _)| (ItemKey::new(key.branch(), at.depth), hash.0.to_vec()))
+            }
+        },
+        Named::Nowhere => None,
+    };
+    if let Some((key, hash)) = &named {
+        if let Some((found, _)) = path::link_at(tx, *key)?
+            && found.0.as_slice() == hash
+        {
+            return Ok(named);
+        }
+        if let Some((_, tip)) = extent(tx, key.branch())? {
+            let last = ItemKey::new(key.branch(), tip.min(key.depth()));
+            if let Some((found, _)) = path::link_at(tx, last)? {
+                return Ok(Some((last, found.0.to_vec())));
+            }
+        }
+    }
+    match newest_end(tx, thread)? {
+        Some(end) => Ok(Some(end)),
+        // A fork of which nothing of its own is left stands where it was forked.
+        None => match standing.fork {
+            Some(fork) => Ok(path::link_at(tx, fork)?.map(|(hash, _)| (fork, hash.0.to_vec()))),
+            None => Ok(None),
+        },
+    }
+}
+
+fn newest_end(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Option<(ItemKey, Vec<u8>)>> {
+    query_one(tx, NEWEST_END, &[thread.as_str().into()], |row| {
+        Ok((ItemKey::new(row.int(0)?, path::depth(row, 1)?), row.blob(2)?.to_vec()))
+    })
+}
+
+fn is_item(tx: &mut dyn Tx, key: ItemKey) -> Result<bool> {
+    Ok(query_one(tx, IS_ITEM, &[key.0.into()], |_| Ok(()))?.is_some())
+}
+
+fn put_turns(tx: &mut dyn Tx, salvage: &Salvage, rollouts: &HashMap<ThreadId, Rollout>) -> Result<()> {
+    salvage.rows("turns", &mut |row| {
+        let (Some(Owned::Text(thread)), Some(Owned::Int(first))) = (row.first(), row.get(4)) else { return Ok(()) };
+        let is_thread = query_one(tx, IS_THREAD, &[thread.as_str().into()], |_| Ok(()))?.is_some();
+        if !is_thread || !is_item(tx, ItemKey(*first))? {
+            return Ok(());
+        }
+        let mut values: Vec<Value<'_>> = row.iter().map(Owned::value).collect();
+        if let Some(Value::Int(last)) = values.get(5)
+            && !is_item(tx, ItemKey(*last))?
+            && let Some(last) = values.get_mut(5)
+        {
+            *last = Value::Null;
+        }
+        tx.execute(PUT_TURN, &values).map(drop)
+    })?;
+    for (thread, rollout) in rollouts {
+        if query_one(tx, IS_THREAD, &[thread.as_str().into()], |_| Ok(()))?.is_none() {
+            continue;
+        }
+        for turn in rollout.turns(0)? {
+            let is_known =
+                query_one(tx, IS_TURN, &[thread.as_str().into(), turn.ordinal.into()], |_| Ok(()))?.is_some();
+            if !is_known {
+                // One whose first item is not there has no place.
+                drop(crate::log::rows::put_turns(tx, thread, &[turn]));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Keeps what is known of an imported file when it is whole; a file that is left out is read anew by the next import. Says which
+/// those are.
+fn put_files(tx: &mut dyn Tx, salvage: &Salvage) -> Result<Vec<String>> {
+    let mut segments: BTreeMap<i64, Vec<Vec<Owned>>> = BTreeMap::new();
+    salvage.rows("segments", &mut |row| {
+        if let Some(Owned::Int(source)) = row.first() {
+            segments.entry(*source).or_default().push(row);
+        }
+        Ok(())
+    })?;
+    let (mut dropped, mut seen) = (Vec::new(), BTreeSet::new());
+    salvage.rows("sources", &mut |row| {
+        let (Some(Owned::Int(key)), Some(Owned::Text(path)), Some(Owned::Int(consumed))) =
+            (row.first(), row.get(2), row.get(6))
+        else {
+            return Ok(());
+        };
+        if !seen.insert(*key) {
+            return Ok(());
+        }
+        let mut own = segments.remove(key).unwrap_or_default();
+        own.sort_by_key(|row| number(row, 1));
+        own.dedup_by_key(|row| number(row, 1));
+        let thread_is_here = match row.get(3) {
+            Some(Owned::Text(thread)) => query_one(tx, IS_THREAD, &[thread.as_str().into()], |_| Ok(()))?.is_some(),
+            _ => true,
+        };
+        let is_whole = thread_is_here && has_no_gap(&own, *consumed, row.get(3)) && items_are_here(tx, &own)?;
+        if !is_whole {
+            dropped.push(path.clone());
+            return Ok(());
+        }
+        let values: Vec<Value<'_>> = row.iter().map(Owned::value).collect();
+        if tx.execute(PUT_SOURCE, &values)? == 0 {
+            return Ok(());
+        }
+        for segment in &own {
+            let values: Vec<Value<'_>> = segment.iter().map(Owned::value).collect();
+            tx.execute(PUT_SEGMENT, &values)?;
+        }
+        Ok(())
+    })?;
+    Ok(dropped)
+}
+
+fn number(row: &[Owned], at: usize) -> i64 {
+    if let Some(Owned::Int(number)) = row.get(at) { *number } else { 0 }
+}
+
+/// Between two segments stands nothing, or one line feed; those of a purged thread are gone on purpose.
+fn has_no_gap(segments: &[Vec<Owned>], consumed: i64, thread: Option<&Owned>) -> bool {
+    if segments.is_empty() {
+        return consumed == 0 || !matches!(thread, Some(Owned::Text(_)));
+    }
+    let mut end = 0;
+    for segment in segments {
+        let (position, length) = (number(segment, 1), number(segment, 2));
+        if position != end && position != end + 1 {
+            return false;
+        }
+        end = position.saturating_add(length);
+    }
+    (consumed - end).abs() <= 1
+}
+
+fn items_are_here(tx: &mut dyn Tx, segments: &[Vec<Owned>]) -> Result<bool> {
+    for segment in segments {
+        if let Some(Owned::Int(item)) = segment.get(3)
+            && !is_item(tx, ItemKey(*item))?
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// How far a branch went, by anything that says so.
+#[derive(Debug, Clone)]
+struct Expected {
+    thread: ThreadId,
+    base: Option<u32>,
+    tip: u32,
+}
+
+/// Every branch of which anything is known, and how far it is known to have gone.
+fn expected_ends(salvage: &Salvage, rollouts: &HashMap<ThreadId, Rollout>) -> Result<BTreeMap<BranchId, Expected>> {
+    let mut expected: BTreeMap<BranchId, Expected> = BTreeMap::new();
+    let mut numbers: BTreeMap<i64, BranchId> = BTreeMap::new();
+    let mut note = |branch: BranchId, thread: &ThreadId, base: Option<u32>, tip: u32| {
+        let known = expected.entry(branch).or_insert_with(|| Expected { thread: thread.clone(), base, tip });
+        known.tip = known.tip.max(tip);
+        known.base = known.base.or(base);
+    };
+    salvage.rows("branches", &mut |row| {
+        if let [Owned::Int(number), Owned::Text(thread), Owned::Blob(id), _, Owned::Int(base), Owned::Int(tip), ..] =
+            row.as_slice()
+            && let (Ok(thread), Some(branch)) = (ThreadId::new(thread), ItemId::from_slice(id))
+            && let (Ok(base), Ok(tip)) = (u32::try_from(*base), u32::try_from(*tip))
+        {
+            numbers.entry(*number).or_insert(branch);
+            note(branch, &thread, Some(base), tip);
+        }
+        Ok(())
+    })?;
+    let named = |number: i64, numbers: &BTreeMap<i64, BranchId>| numbers.get(&number).copied();
+    salvage.rows("threads", &mut |row| {
+        // The head is the end of its branch, unless it was moved back.
+        if let (Some(Owned::Text(thread)), Some(Owned::Int(head))) = (row.first(), row.get(9))
+            && let (Ok(thread), Some(branch)) = (ThreadId::new(thread), named(ItemKey(*head).branch(), &numbers))
+        {
+            note(branch, &thread, None, ItemKey(*head).depth());
+        }
+        Ok(())
+    })?;
+    salvage.rows("seal_heads", &mut |row| {
+        if let [_, Owned::Text(thread), Owned::Blob(id), Owned::Int(depth), ..] = row.as_slice()
+            && let (Ok(thread), Some(branch), Ok(depth)) =
+                (ThreadId::new(thread), ItemId::from_slice(id), u32::try_from(*depth))
+        {
+            note(branch, &thread, None, depth);
+        }
+        Ok(())
+    })?;
+    for (thread, rollout) in rollouts {
+        for tip in &rollout.metadata.branches {
+            note(tip.id, thread, rollout.snapshot.branch(tip.id).map(|branch| branch.base), tip.tip);
+        }
+    }
+    Ok(expected)
+}
+
+fn lost_items(
+    admission: &Admission<'_>,
+    expected: &BTreeMap<BranchId, Expected>,
+) -> Result<BTreeMap<ThreadId, Vec<LostItems>>> {
+    let mut lost: BTreeMap<ThreadId, Vec<LostItems>> = BTreeMap::new();
+    for (branch, expected) in expected {
+        let (mut from, mut thread) = (expected.base.unwrap_or(0), expected.thread.clone());
+        if let Some(number) = admission.branch_here(*branch)? {
+            let mut tx = SqliteTx { connection: admission.connection };
+            from = extent(&mut tx, number)?.map_or(from, |(_, tip)| tip + 1);
+            thread = owner(admission.connection, number)?.unwrap_or(thread);
+        }
+        if from <= expected.tip {
+            lost.entry(thread).or_default().push(LostItems { branch: *branch, from, to: expected.tip });
+        }
+    }
+    Ok(lost)
+}
+
+fn owner(connection: &Connection, number: i64) -> Result<Option<ThreadId>> {
+    let mut tx = SqliteTx { connection };
+    let found = query_one(&mut tx, BRANCH_OWNER, &[number.into()], |row| Ok(ThreadId::new(row.text(0)?).ok()))?;
+    Ok(found.flatten())
+}
