@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::db::{Row, Tx, query_all, query_one, statements};
+use crate::db::{Row, Statement, Tx, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::host::ProjectFacts;
 use crate::id::WorkspaceId;
@@ -22,6 +22,15 @@ statements! {
         FROM workspaces w ORDER BY w.created_at, w.id";
     ONE_WORKSPACE = "SELECT w.id, w.name, w.created_at, (SELECT count(*) FROM threads t WHERE t.workspace = w.id AND t.shelf < 2)
         FROM workspaces w WHERE w.id = ?1";
+    // Without the index, where a page of it is damaged; and by the index alone, where a row is, which counts the trash as well.
+    WORKSPACES_BY_ROWS = "SELECT w.id, w.name, w.created_at, (SELECT count(*) FROM threads t
+        WHERE coalesce(t.workspace, t.workspace) = w.id AND t.shelf < 2) FROM workspaces w ORDER BY w.created_at, w.id";
+    WORKSPACES_BY_INDEX = "SELECT w.id, w.name, w.created_at, (SELECT count(*) FROM threads t WHERE t.workspace = w.id)
+        FROM workspaces w ORDER BY w.created_at, w.id";
+    ONE_WORKSPACE_BY_ROWS = "SELECT w.id, w.name, w.created_at, (SELECT count(*) FROM threads t
+        WHERE coalesce(t.workspace, t.workspace) = w.id AND t.shelf < 2) FROM workspaces w WHERE w.id = ?1";
+    ONE_WORKSPACE_BY_INDEX = "SELECT w.id, w.name, w.created_at, (SELECT count(*) FROM threads t WHERE t.workspace = w.id)
+        FROM workspaces w WHERE w.id = ?1";
     KEYS = "SELECT kind, key FROM workspace_keys WHERE workspace = ?1 ORDER BY kind, key";
     MOVE_KEYS = "UPDATE workspace_keys SET workspace = ?2 WHERE workspace = ?1";
     MOVE_THREADS = "UPDATE threads SET workspace = ?2 WHERE workspace = ?1";
@@ -37,7 +46,7 @@ pub struct WorkspaceInfo {
     pub name: String,
     /// When it was first seen.
     pub created_at: Timestamp,
-    /// Its threads, the trash left out.
+    /// Its threads, the trash left out, unless rows are damaged, which say whether they are in it.
     pub threads: i64,
     /// The keys that map to it, as `kind` and `key`.
     pub keys: Vec<(String, String)>,
@@ -158,14 +167,26 @@ fn find_in_line(tx: &mut dyn Tx, keys: &Keys) -> Result<Option<WorkspaceId>> {
 
 /// Reads a workspace.
 pub(crate) fn get(tx: &mut dyn Tx, id: WorkspaceId) -> Result<WorkspaceInfo> {
-    let found = query_one(tx, ONE_WORKSPACE, &[id.as_bytes().as_slice().into()], read_info)?;
+    let ways = [ONE_WORKSPACE, ONE_WORKSPACE_BY_ROWS, ONE_WORKSPACE_BY_INDEX];
+    let found = in_some_way(ways, |way| query_one(tx, way, &[id.as_bytes().as_slice().into()], read_info))?;
     let info = found.ok_or_else(|| Error::not_found("workspace", id))?;
     with_keys(tx, info)
 }
 
+/// Asks in other ways where something is damaged: what only counts threads keeps nobody from the threads that are whole.
+fn in_some_way<T>(ways: [Statement; 3], mut ask: impl FnMut(Statement) -> Result<T>) -> Result<T> {
+    let [first, second, third] = ways;
+    let damage = match ask(first) {
+        Err(damage @ Error::Corrupt { .. }) => damage,
+        answer => return answer,
+    };
+    [second, third].into_iter().find_map(|way| ask(way).ok()).ok_or(damage)
+}
+
 /// Reads all workspaces, oldest first.
 pub(crate) fn list(tx: &mut dyn Tx) -> Result<Vec<WorkspaceInfo>> {
-    let found = query_all(tx, WORKSPACES, &[], read_info)?;
+    let ways = [WORKSPACES, WORKSPACES_BY_ROWS, WORKSPACES_BY_INDEX];
+    let found = in_some_way(ways, |way| query_all(tx, way, &[], read_info))?;
     found.into_iter().map(|info| with_keys(tx, info)).collect()
 }
 

@@ -27,6 +27,8 @@ const OPEN_LOCK: &str = "open.lock";
 /// What the copies that are made before a migration are called, and what stands behind the name of one that is being made.
 const BEFORE_MIGRATION: &str = "before-migration-";
 const PARTIAL: &str = ".partial";
+/// An application id that differs from ours in no more bits is ours, damaged.
+const DAMAGED_BITS: u32 = 2;
 const HEADER_BYTES: usize = 100;
 /// With fewer bytes free the index of the log can't be made: it has 32 KiB.
 const LEAST_ROOM: u64 = 64 << 10;
@@ -414,8 +416,8 @@ pub(crate) fn inspect_store(folder: &Path, database: &Path) -> Result<Header> {
     let what = match &found {
         Ok(Header::Empty) if database.symlink_metadata().is_err() => "is missing".to_owned(),
         Ok(Header::Empty) => "is empty".to_owned(),
-        // What is no file at all was put there by somebody.
-        Err(Error::ForeignStore { detail, .. }) if database.symlink_metadata().is_ok_and(|meta| meta.is_file()) => {
+        // A database of another program was put there by somebody.
+        Err(Error::ForeignStore { detail, .. }) if !begins_like_a_database(database) => {
             format!("can't be told for one: {detail}")
         }
         _ => return found,
@@ -431,6 +433,13 @@ pub(crate) fn inspect_store(folder: &Path, database: &Path) -> Result<Header> {
             Err(Error::corrupt(database.display().to_string(), detail))
         }
     }
+}
+
+/// Whether a file begins as every database does. What is no file says yes: nobody's damage makes a link or a folder.
+fn begins_like_a_database(path: &Path) -> bool {
+    let mut header = Vec::new();
+    let read = open_to_look(path).and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut header));
+    read.is_err() || header == MAGIC
 }
 
 /// Looks at the file. Where another process may be creating it at this moment, a refusal counts under the lock only.
@@ -478,6 +487,11 @@ fn inspect_file(database: &Path) -> Result<Header> {
         APPLICATION_ID => check_length(database, &header).map(|()| Header::Ours),
         0 if has_no_table(database)? => Ok(Header::Empty),
         0 => Err(foreign("it is a database that holds tables of another program")),
+        // No other program has an id so near to ours.
+        other if (other ^ APPLICATION_ID).count_ones() <= DAMAGED_BITS => Err(Error::corrupt(
+            database.display().to_string(),
+            format!("its application id is damaged ({other:#010x})"),
+        )),
         other => Err(foreign(&format!("it belongs to another program (application id {other:#010x})"))),
     }
 }
@@ -684,7 +698,13 @@ pub(crate) struct SqliteTx<'a> {
 
 impl SqliteTx<'_> {
     fn bind(&self, statement: Statement, args: &[Value<'_>]) -> Result<rusqlite::CachedStatement<'_>> {
-        let mut prepared = self.connection.prepare_cached(statement.sql).map_err(engine_error)?;
+        let mut prepared = self.connection.prepare_cached(statement.sql).map_err(|error| match error {
+            // Our texts are those that the schema is made for: where one can't be prepared, the schema is another one.
+            rusqlite::Error::SqlInputError { msg, .. } => {
+                Error::corrupt("the schema", format!("{} can't be asked: {msg}", statement.name))
+            }
+            other => engine_error(other),
+        })?;
         for (index, arg) in args.iter().enumerate() {
             prepared.raw_bind_parameter(index + 1, arg).map_err(engine_error)?;
         }

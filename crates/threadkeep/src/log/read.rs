@@ -235,18 +235,23 @@ impl Reader {
         (from, to, asked): (ItemKey, ItemKey, usize),
         newest_first: bool,
     ) -> Result<()> {
-        let asked = i64::try_from(asked).unwrap_or(i64::MAX);
         let statement = if newest_first { RANGE_DOWN } else { RANGE_UP };
         let (mut spliced, mut redacted, mut last) = (Vec::new(), Vec::new(), None);
-        let scanned = tx.query(statement, &[from.0.into(), to.0.into(), asked.into()], &mut |row| {
+        let limit = i64::try_from(asked).unwrap_or(i64::MAX);
+        let before = self.items.len();
+        let misplaced = |words: &str| Error::corrupt(format!("items of {}", segment.thread), format!("a row {words}"));
+        let scanned = tx.query(statement, &[from.0.into(), to.0.into(), limit.into()], &mut |row| {
             let key = row.int(0)?;
-            let is_next = last.is_none_or(|last| if newest_first { key < last } else { key > last });
-            if !(from.0..=to.0).contains(&key) || !is_next {
-                // The engine takes a page of other rows, or of the same ones, for the page that it looked for.
-                return Err(Error::corrupt(
-                    format!("items of {}", segment.thread),
-                    "a row stands where it does not belong",
-                ));
+            // A branch has an item at every depth. Where the engine gives others, it takes a page of other rows, or of the same
+            // ones, for the page that it looked for.
+            let next = match (newest_first, last) {
+                (false, None) => from.0,
+                (true, None) => to.0,
+                (false, Some(last)) => last + 1,
+                (true, Some(last)) => last - 1,
+            };
+            if key != next {
+                return Err(misplaced("stands where it does not belong, or others are missing before it"));
             }
             last = Some(key);
             let (item, whole) = self.read_item(row, segment)?;
@@ -260,6 +265,9 @@ impl Reader {
             self.items.push(item);
             Ok(if self.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         });
+        let end = if newest_first { from.0 } else { to.0 };
+        let is_short = !self.is_full() && self.items.len() - before < asked && last != Some(end);
+        let scanned = scanned.and_then(|()| if is_short { Err(misplaced("is missing")) } else { Ok(()) });
         match scanned {
             // A row that says no item, or a page on which the engine finds no row.
             Err(Error::Corrupt { .. }) if !self.items.is_empty() => self.before_damage = true,

@@ -18,7 +18,7 @@ use crate::id::{Address, BranchId, ItemId, ItemKey, ThreadId, WorkspaceId, Write
 use crate::item::Hash;
 use crate::log::append::{self, NewBranch};
 use crate::log::order::{self, Top};
-use crate::log::verify::{Checked, checked_columns, read_checked};
+use crate::log::verify::{self, Checked, checked_columns, read_checked};
 use crate::log::{blobs, path, redact};
 use crate::records;
 use crate::seal::RedactionRecord;
@@ -389,6 +389,9 @@ pub(crate) fn items(tx: &mut dyn Tx, thread: &ThreadId, from: Missing<'_>) -> Re
         checked.load_rest(tx)?;
         if let Some(problem) = checked.check(thread, depth, parent) {
             return Err(Error::corrupt(format!("item {} at depth {depth}", checked.id), problem));
+        }
+        if depth == branch.base && checked.id != branch.id {
+            return Err(Error::corrupt(format!("branch {}", branch.id), verify::OTHER_NAME));
         }
         item.blobs = blobs::stored_with(tx, checked.key)?;
         item.redaction = checked.redaction.take();

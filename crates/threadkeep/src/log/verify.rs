@@ -46,6 +46,9 @@ statements! {
         " FROM items i LEFT JOIN writers w ON w.key = i.writer WHERE i.key BETWEEN ?1 AND ?2 ORDER BY i.key LIMIT ?3");
 }
 
+/// A branch is named by its first item.
+pub(crate) const OTHER_NAME: &str = "the branch has another id than its first item, by which it is named";
+
 /// How many broken places of a thread are told; the others are counted.
 const MOST_BREAKS: usize = 100;
 
@@ -435,6 +438,8 @@ impl Progress {
                     self.last_redaction = self.last_redaction.max(record);
                     if let Some(problem) = self.problem(tx, &item, &parents)? {
                         self.broken(branch, depth, problem);
+                    } else if depth == branch.base && item.id != branch.id {
+                        self.broken(branch, depth, OTHER_NAME);
                     }
                     parents = item.hashes(&self.thread, &parents);
                 }
