@@ -161,15 +161,24 @@ fn hint(error: &Error) -> Option<String> {
         Error::Conflict { what: "seal", .. } => {
             "if an older copy was restored on purpose, `threadkeep seal --restored` goes on from it"
         }
+        Error::Conflict { what: "plan", .. } => {
+            "`threadkeep doctor` plans for the store as it is now; nothing was changed"
+        }
         Error::Conflict { what: "shelf", .. } => "`threadkeep delete THREAD` puts it into the trash",
         Error::ClaimHeld { .. } => "wait until that program has let go of the thread, or end it",
         Error::ClaimLost { .. } => "another program writes the thread now; read it again",
         Error::Busy { .. } => "try again; what holds the store is named above",
         Error::StorageFull { .. } => "free some space and try again; nothing was half written",
-        Error::Corrupt { .. } => "`threadkeep verify` names every broken place; what is not named is unaffected",
+        Error::Corrupt { .. } => {
+            "`threadkeep verify` names every broken place, and what is not named is unaffected; `threadkeep doctor` says what \
+             can be brought back"
+        }
         Error::ForeignStore { .. } => "choose another folder or schema with --store",
         Error::Unsupported { operation: "backup" | "restore_backup" } => {
             "a store on a server is backed up by the server's own tools: `pg_dump --schema=NAME`"
+        }
+        Error::Unsupported { operation: "repair" } => {
+            "a server's pages are repaired by its own tools; `threadkeep doctor` says the steps"
         }
         Error::Unsupported { operation: "mirror_rollouts" } => "name a folder with --rollouts DIR",
         Error::Io {

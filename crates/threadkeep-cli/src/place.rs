@@ -78,9 +78,6 @@ impl Place {
 
     /// Opens an existing store for reading. A store with an older schema is brought forward.
     pub(crate) fn read(&self) -> Result<Store, Failure> {
-        if let At::Folder(_) = self.at {
-            self.require()?;
-        }
         match Store::open(self.options().read_only()) {
             // Either its schema is older, or the place can't be written, and then this says so too.
             Err(Error::ReadOnly { .. }) => Ok(Store::open(self.options())?),
@@ -133,7 +130,14 @@ impl Place {
     }
 
     fn require(&self) -> Result<(), Failure> {
-        if self.exists()? { Ok(()) } else { Err(self.missing()) }
+        if self.exists()? {
+            return Ok(());
+        }
+        // Where a store was there is more to say than that there is none.
+        match Store::open(self.options().read_only()) {
+            Err(error @ Error::Corrupt { .. }) => Err(error.into()),
+            _ => Err(self.missing()),
+        }
     }
 
     fn missing(&self) -> Failure {
