@@ -36,7 +36,7 @@ use crate::store::{Store, StoreOptions, on_a_thread};
 const WHOLE_FILE: u64 = 64 << 20;
 const END_OF_FILE: usize = 1 << 20;
 /// The folder in which the old files are kept begins with this.
-const KEPT: &str = "kept-";
+const KEPT: &str = replace::KEPT;
 /// What a repair could not let in, line by line, in the folder of what is kept.
 const HELD_BACK: &str = "held-back.jsonl";
 
@@ -223,14 +223,13 @@ fn steps_of_a_repair(folder: &Path) -> Vec<RepairStep> {
         .map(|name| name.to_string_lossy().into_owned())
         .collect();
     let mut steps = Vec::new();
+    let read: Vec<&str> = there.iter().map(String::as_str).filter(|name| !name.ends_with("-shm")).collect();
     let has_rollouts = folder.join(files::FOLDER).is_dir();
-    if !there.is_empty() {
+    if !read.is_empty() {
+        let read = read.join(" and ");
         steps.push(step(
             "read-pages",
-            format!(
-                "read {} page by page, also behind damaged places, and take every row that is whole",
-                there.join(", ")
-            ),
+            format!("read {read} page by page, also behind damage, and take every whole row"),
         ));
     }
     if has_rollouts {

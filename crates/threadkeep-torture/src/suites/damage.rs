@@ -2,9 +2,11 @@
 //!
 //! A store is closed, or left with its log by a kill; then one file of it is damaged, and a process looks at it in every way.
 //! It must not panic or hang, and each error must say what the caller can do. What reads otherwise than it was written must be
-//! told by verifying, and what lies on whole pages must still be read.
+//! told by verifying, and what lies on whole pages must still be read. A share of the stores is then repaired: what is whole, or in
+//! the rollouts, must be back, and everything that was replaced must be kept.
 
 mod hurt;
+mod mending;
 mod pages;
 mod scene;
 mod survey;
@@ -16,9 +18,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use threadkeep::blocking::Store;
 use threadkeep::{Hash, ItemId};
 
 use self::hurt::{KINDS, Kind};
+use self::mending::{Case, Mended};
 use self::pages::{Map, PAGE, Pages};
 use self::scene::{Acked, THREADS};
 use crate::Result;
@@ -27,6 +31,7 @@ use crate::oracle::{Rule, Tally};
 use crate::plan::{self, Plan};
 use crate::report::{Outcome, Stop};
 use crate::tools;
+use crate::work::told;
 pub(crate) use scene::{Lay, play_layer};
 pub(crate) use survey::{Survey, play_survey};
 
@@ -49,6 +54,8 @@ const TYPES: [&str; 4] = ["corrupt", "foreign-store", "not-found", "schema-too-n
 /// What a store was before it is damaged.
 struct Subject {
     root: PathBuf,
+    /// The rollouts of all of it.
+    rollouts: PathBuf,
     map: Map,
     acked: BTreeMap<ItemId, Acked>,
     seen: Seen,
@@ -94,8 +101,13 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
         let target = Target { name, logged, kind };
         let hurt = judge.damage(target, |bytes| kind.hurt(bytes, &mut random))?;
         let mut found = Tally::default();
+        let bytes = std::fs::read(scene::store(&judge.work).join(name)).map_err(|error| format!("{name}: {error}"))?;
         if let Some(seen) = judge.look(&mut found)? {
             judge.judge(target, &hurt, &seen, &mut found, &mut figures);
+            if round % mending::EACH == 0 {
+                let with_rollouts = round / mending::EACH % 2 == 0;
+                judge.mend(target, (&hurt, &bytes), (&seen, with_rollouts), &mut found, &mut figures.mended)?;
+            }
         }
         let beside = if logged { " beside a log" } else { "" };
         outcome.tally.absorb(found, &format!("{name}{beside}: {}", hurt.words));
@@ -156,7 +168,10 @@ impl Judge {
         let subject = |root: &Path, acked| -> Result<Subject> {
             put(root, &work)?;
             let map = Map::of(&scene::store(&work))?;
-            Ok(Subject { map, root: root.to_owned(), acked, seen: Seen::default() })
+            let rollouts = root.with_extension("rollouts");
+            let store = Store::open(scene::options(&work)).map_err(told)?;
+            store.mirror_rollouts(Some(&rollouts), None, |_| {}).map_err(told)?;
+            Ok(Subject { map, root: root.to_owned(), rollouts, acked, seen: Seen::default() })
         };
         let (closed, logged) = (subject(&closed, first)?, subject(&logged, second)?);
         let threads = THREADS.map(|thread| format!("{thread}={MOST}")).join(",");
@@ -219,6 +234,41 @@ impl Judge {
                 Ok(None)
             }
         }
+    }
+
+    /// Repairs the store anew that was looked at, with the rollouts or without them, and judges what is there then.
+    fn mend(
+        &mut self,
+        target: Target,
+        (hurt, bytes): (&Hurt, &[u8]),
+        (before, with_rollouts): (&Seen, bool),
+        tally: &mut Tally,
+        mended: &mut Mended,
+    ) -> Result<()> {
+        let subject = self.subject(target.logged);
+        put(&subject.root, &self.work)?;
+        let store = scene::store(&self.work);
+        std::fs::write(store.join(target.name), bytes).map_err(|error| format!("{}: {error}", target.name))?;
+        if with_rollouts {
+            tools::copy_folder(&subject.rollouts, &store.join("rollouts"))?;
+        }
+        let files = mending::files_of(&self.work);
+        self.child.tell(&format!("{}{}", mending::REPAIR, self.work.display()))?;
+        let begun = Instant::now();
+        match self.child.hear_until(survey::END) {
+            Ok(lines) => {
+                let after = Seen::parse(&lines, begun.elapsed());
+                let subject = self.subject(target.logged);
+                let case = Case { subject, target, hurt, before, files: &files, with_rollouts };
+                case.judge(&lines, &after, tally, mended);
+            }
+            Err(words) => {
+                let rule = if words == SILENT { Rule::Hang } else { Rule::Misbehaved };
+                tally.add(rule, format!("a repair: {words}"));
+                self.child = survey(&self.command)?;
+            }
+        }
+        Ok(())
     }
 
     fn judge(&self, target: Target, hurt: &Hurt, seen: &Seen, tally: &mut Tally, figures: &mut Figures) {
@@ -293,6 +343,36 @@ impl Judge {
         let other = judged(&mut self)?;
         let found_out = other.count(Rule::Unnoticed) > 0 && other.count(Rule::AckedLost) > 0;
         outcome.control("one item of which another content is known", found_out);
+        self.control_of_repairs(outcome)
+    }
+
+    /// A repair of a store of which more is known than the rollouts have, and files that are not what was kept.
+    fn control_of_repairs(&mut self, outcome: &mut Outcome) -> Result<(), Stop> {
+        let target = Target { name: "threadkeep.db", logged: false, kind: Kind::Zeros };
+        let page = self.closed.map.items.values().flatten().next().copied().unwrap_or(1);
+        let zero = |bytes: &mut Vec<u8>| {
+            let at = (page as usize - 1) * PAGE;
+            bytes.iter_mut().skip(at).take(PAGE).for_each(|byte| *byte = 0);
+            String::new()
+        };
+        let hurt = self.damage(target, zero)?;
+        let bytes = std::fs::read(scene::store(&self.work).join(target.name)).map_err(|error| error.to_string())?;
+        let mut found = Tally::default();
+        let none = Seen::default();
+        self.mend(target, (&hurt, &bytes), (&none, true), &mut found, &mut Mended::default())?;
+        let lost = found.count(Rule::AckedLost) > 0;
+        outcome.control("a repair of a store of which another content is known", lost);
+        let case = Case {
+            subject: &self.closed,
+            target,
+            hurt: &hurt,
+            before: &none,
+            files: &[("threadkeep.db", vec![0; PAGE])].into(),
+            with_rollouts: true,
+        };
+        let mut found = Tally::default();
+        case.judge(&["k /".to_owned()], &none, &mut found, &mut Mended::default());
+        outcome.control("a repair that keeps nothing", found.count(Rule::Unnoticed) > 0);
         Ok(())
     }
 }
@@ -378,6 +458,7 @@ struct Figures {
     missing: u64,
     unread: u64,
     longest: Duration,
+    mended: Mended,
 }
 
 impl Figures {
@@ -410,6 +491,7 @@ impl Figures {
         outcome.figure("items on whole pages", self.owed);
         outcome.figure("pages of the store", judge.closed.map.total);
         outcome.figure("of these on the way to every item", judge.closed.map.way.len());
+        self.mended.tell(outcome);
         outcome.figure("longest look in ms", u64::try_from(self.longest.as_millis()).unwrap_or(u64::MAX));
     }
 }

@@ -159,6 +159,10 @@ fn look_at_entries(found: &mut Examination, folder: &Path, depth: u32) {
             found.note("leftover", &place, (what, LEFT));
             continue;
         }
+        if name.to_string_lossy().starts_with(replace::KEPT) && meta.is_dir() {
+            let what = "a repair kept here what it replaced".to_owned();
+            found.note("kept", &place, (what, "remove it when nothing of it is needed any more"));
+        }
         if meta.is_symlink() {
             let what = "it is a link; a store follows no links in its own folder".to_owned();
             found.warn("link", &place, (what, "put the file or folder itself in its place"));

@@ -19,6 +19,9 @@ pub(crate) const COMPANIONS: [&str; 3] = ["-wal", "-journal", "-shm"];
 /// The name of a database that is the store already and has not come into its place yet.
 pub(crate) const NEXT: &str = "threadkeep.next";
 
+/// The folders in which repairs keep what they replaced begin with this.
+pub(crate) const KEPT: &str = "kept-";
+
 /// The files that are in the place of a store's database.
 pub(crate) fn files_of(folder: &Path) -> Vec<PathBuf> {
     let file = folder.join(DATABASE);

@@ -617,6 +617,21 @@ impl<'a> Admission<'a> {
         Ok(())
     }
 
+    /// The last item that is left on the way from the root to a place: on its own branch, else on the one that this continued.
+    pub(crate) fn nearest(&self, place: ItemKey) -> Result<Option<(ItemKey, Hash)>> {
+        let (mut next, mut seen) = (Some(place), BTreeSet::new());
+        while let Some(place) = next.filter(|place| seen.insert(place.branch())) {
+            let tx = &mut self.tx();
+            if let Some((base, tip)) = extent(tx, place.branch())? {
+                let last = ItemKey::new(place.branch(), tip.min(place.depth()).max(base));
+                return Ok(path::link_at(tx, last)?.map(|(hash, _)| (last, hash)));
+            }
+            let hints = self.hints.get(&place.branch());
+            next = hints.and_then(|hints| hints.iter().find_map(|hint| hint.parent));
+        }
+        Ok(None)
+    }
+
     /// Whose rollouts said something that does not go with what is here.
     pub(crate) fn refused(&self) -> impl Iterator<Item = (&ThreadId, &str)> {
         self.refused.iter().map(|(thread, reason)| (thread, reason.as_str()))

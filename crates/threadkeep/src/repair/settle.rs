@@ -69,7 +69,7 @@ pub(crate) fn settle(
             Described::Rollout => Named::Rollout(rollouts.get(&thread)),
             Described::Nothing => Named::Nowhere,
         };
-        let items = settle_thread(&mut tx, (&thread, shelf, turns), &standing, named)?;
+        let items = settle_thread(admission, (&thread, shelf, turns), &standing, named)?;
         settled.threads.push(RepairedThread {
             before: (described == Described::Database).then_some(standing.items),
             after: items,
@@ -93,11 +93,12 @@ pub(crate) fn settle(
 
 /// Puts one thread in order; says how many items it has.
 fn settle_thread(
-    tx: &mut dyn Tx,
+    admission: &Admission<'_>,
     (thread, shelf, turns): (&ThreadId, i64, i64),
     standing: &Standing,
     named: Named<'_>,
 ) -> Result<u64> {
+    let tx = &mut SqliteTx { connection: admission.connection };
     let id: Value<'_> = thread.as_str().into();
     let own = query_all(tx, OWN, &[id], |row| {
         Ok((row.int(0)?, path::depth(row, 1)?, path::depth(row, 2)?, row.blob(3)?.to_vec()))
@@ -105,14 +106,14 @@ fn settle_thread(
     let items: i64 = own.iter().map(|(_, base, tip, _)| i64::from(tip - base) + 1).sum();
     let head = match shelf {
         3 => None,
-        _ => find_head(tx, thread, standing, named)?,
+        _ => find_head(admission, thread, standing, named)?,
     };
     let is_tip = head
         .as_ref()
         .is_some_and(|(key, _)| own.iter().any(|(number, _, tip, _)| key.branch() == *number && key.depth() == *tip));
     let fork = match standing.fork {
-        Some(fork) if is_item(tx, fork)? => Some(fork),
-        _ => None,
+        Some(fork) => admission.nearest(fork)?.map(|(fork, _)| fork),
+        None => None,
     };
     let last = query_one(tx, LAST_TURN, &[id], |row| row.int(0))?.unwrap_or(0);
     let open = match standing.open_turn {
@@ -144,14 +145,15 @@ enum Named<'a> {
     Nowhere,
 }
 
-/// The head that was named, if it is there; else the last item that is left of its branch; else the newest end of a branch. One
-/// that was cleared away on purpose stays so.
+/// The head that was named, if it is there; else the last item that is left on the way to it; else the newest end of a branch, or
+/// what is left of the way to the item that the thread was forked at. One that was cleared away on purpose stays so.
 fn find_head(
-    tx: &mut dyn Tx,
+    admission: &Admission<'_>,
     thread: &ThreadId,
     standing: &Standing,
     named: Named<'_>,
 ) -> Result<Option<(ItemKey, Vec<u8>)>> {
+    let tx = &mut SqliteTx { connection: admission.connection };
     let named = match named {
         Named::Row(None) => return Ok(None),
         Named::Row(head) => head,
@@ -169,20 +171,16 @@ fn find_head(
         {
             return Ok(named);
         }
-        if let Some((_, tip)) = extent(tx, key.branch())? {
-            let last = ItemKey::new(key.branch(), tip.min(key.depth()));
-            if let Some((found, _)) = path::link_at(tx, last)? {
-                return Ok(Some((last, found.0.to_vec())));
-            }
+        if let Some((last, hash)) = admission.nearest(*key)? {
+            return Ok(Some((last, hash.0.to_vec())));
         }
     }
-    match newest_end(tx, thread)? {
-        Some(end) => Ok(Some(end)),
-        // A fork of which nothing of its own is left stands where it was forked.
-        None => match standing.fork {
-            Some(fork) => Ok(path::link_at(tx, fork)?.map(|(hash, _)| (fork, hash.0.to_vec()))),
-            None => Ok(None),
-        },
+    if let Some(end) = newest_end(tx, thread)? {
+        return Ok(Some(end));
+    }
+    match standing.fork {
+        Some(fork) => Ok(admission.nearest(fork)?.map(|(last, hash)| (last, hash.0.to_vec()))),
+        None => Ok(None),
     }
 }
 

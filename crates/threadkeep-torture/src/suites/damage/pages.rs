@@ -25,6 +25,10 @@ const WAY: [&str; 9] = [
 ];
 /// Content that is spliced lies here too.
 const APART: [&str; 2] = ["blobs", "item_blobs"];
+/// What a repair needs to know whose an item is.
+const ROWS: [&str; 4] = ["writers", "workspaces", "threads", "branches"];
+/// What the verdict on seals needs.
+const SEALS: [&str; 4] = ["seals", "seal_heads", "purges", "facts"];
 /// The bit of an item's encoding that says so.
 const SPLICED: i64 = 2;
 
@@ -37,6 +41,12 @@ pub(super) struct Map {
     /// Without these nothing is read.
     pub(super) way: Pages,
     pub(super) items: BTreeMap<ItemId, Pages>,
+    /// What says whose the items are, indexes apart.
+    pub(super) rows: Pages,
+    /// Where seals are, and what they are checked with.
+    pub(super) seals: Pages,
+    /// All pages of items.
+    pub(super) all: Pages,
     pub(super) total: u32,
 }
 
@@ -57,11 +67,11 @@ impl Map {
             apart.append(&mut tree_and_indexes(&connection, table)?);
         }
         let mut items = BTreeMap::new();
-        let mut rows = connection.prepare("SELECT id, encoding FROM items ORDER BY key")?;
-        let mut rows = rows.query([])?;
+        let mut stored = connection.prepare("SELECT id, encoding FROM items ORDER BY key")?;
+        let mut stored = stored.query([])?;
         for (path, page, cells) in leaves(&connection, &mut way)? {
             for cell in 0..cells {
-                let Some(row) = rows.next()? else { break };
+                let Some(row) = stored.next()? else { break };
                 let mut pages = Pages::from([page]);
                 pages.append(&mut overflow(&connection, &format!("{path}{cell:03x}+*"))?);
                 if row.get::<_, i64>(1)? & SPLICED != 0 {
@@ -72,9 +82,22 @@ impl Map {
                 }
             }
         }
+        let (mut rows, mut seals) = (Pages::new(), Pages::new());
+        for table in ROWS {
+            rows.append(&mut tree(&connection, table)?);
+        }
+        for table in SEALS {
+            seals.append(&mut tree_and_indexes(&connection, table)?);
+        }
+        let all = tree(&connection, "items")?;
         let total = connection.query_row("PRAGMA page_count", [], |row| row.get(0))?;
-        Ok(Self { way, items, total })
+        Ok(Self { way, items, rows, seals, all, total })
     }
+}
+
+/// The pages of a table alone.
+fn tree(connection: &Connection, table: &str) -> rusqlite::Result<Pages> {
+    connection.prepare("SELECT pageno FROM dbstat WHERE name = ?1")?.query_map([table], |row| row.get(0))?.collect()
 }
 
 /// The pages of a table and of all that is kept in order over it.

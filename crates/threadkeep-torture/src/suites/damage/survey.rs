@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use threadkeep::blocking::Store;
 use threadkeep::{Error, Hash, ItemQuery, ListQuery};
 
-use super::scene;
+use super::{mending, scene};
 use crate::Result;
 use crate::child::say;
 use crate::work::{self, told};
@@ -33,7 +33,11 @@ pub(crate) fn play_survey(args: &Survey) -> Result<()> {
         threads.push((thread, count.parse().map_err(|_| "a count is a number")?));
     }
     for line in std::io::stdin().lines() {
-        let root = PathBuf::from(line.map_err(|error| error.to_string())?);
+        let line = line.map_err(|error| error.to_string())?;
+        let root = PathBuf::from(line.strip_prefix(mending::REPAIR).unwrap_or(&line));
+        if line.starts_with(mending::REPAIR) {
+            mending::play(&root);
+        }
         look(&root, &threads);
         say(END);
     }
