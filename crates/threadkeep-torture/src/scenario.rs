@@ -29,6 +29,7 @@ pub(crate) const NAMES: [&str; 15] = [
     "hand-over",
     "backup",
     "restore",
+    "repair",
     "import",
     "redact",
 ];
@@ -70,6 +71,9 @@ pub(crate) fn play(args: &Scenario) -> Result<()> {
         say("Z");
         return Ok(());
     }
+    if args.name == "repair" {
+        return repair(args, &options()).map_err(told);
+    }
     let store = match args.name.as_str() {
         // With each append a holder gives a sign of life.
         "renew" => Store::open(options().host(Arc::new(Jumping::hasty(30_000)))).map_err(told)?,
@@ -81,6 +85,20 @@ pub(crate) fn play(args: &Scenario) -> Result<()> {
     }
     perform(&store, args).map_err(told)?;
     drop(store);
+    say("Z");
+    Ok(())
+}
+
+/// Takes an index away that holds nothing of its own, and has the store repaired: it is the same one before, meanwhile and after.
+fn repair(args: &Scenario, options: &StoreOptions) -> threadkeep::Result<()> {
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
+    let database = rusqlite::Connection::open_with_flags(args.store.join("threadkeep.db"), flags);
+    // Where a repair was cut off there may be no database: then that is ended.
+    drop(database.and_then(|database| database.execute_batch("DROP INDEX IF EXISTS branches_thread")));
+    if let Some(fingerprint) = Store::plan_repair(options.clone(), false)?.fingerprint {
+        Store::repair(options.clone(), &fingerprint)?;
+        say("O repaired");
+    }
     say("Z");
     Ok(())
 }

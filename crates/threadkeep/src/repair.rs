@@ -27,6 +27,7 @@ use crate::id::{BranchId, ItemKey, ThreadId};
 use crate::item::Hash;
 use crate::log::append::mint_uuid;
 use crate::log::path;
+use crate::log::verify::Break;
 use crate::repair::admit::{Admission, Described};
 use crate::repair::settle::{Settled, settle};
 use crate::rollout::{self, files};
@@ -454,7 +455,7 @@ fn check(connection: &Connection, database: &Path) -> Result<()> {
 fn verify(folder: &Path, options: &StoreOptions, report: &mut RepairReport) -> Result<()> {
     let options = StoreOptions { folder: Some(folder.to_owned()), ..options.clone() };
     let verified = block_on(async { Store::open(options.read_only()).await?.verify_all(|_| {}).await })?;
-    let reasons = |breaks: Vec<crate::Break>| breaks.into_iter().map(|found| found.reason).collect();
+    let reasons = |breaks: Vec<Break>| breaks.into_iter().map(|found| found.reason).collect();
     report.invalid = verified.invalid.into_iter().map(|(thread, breaks)| (thread, reasons(breaks))).collect();
     report.seals = verified.seals;
     Ok(())

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use threadkeep::blocking::Store;
-use threadkeep::{AppendOptions, Error, Hash, ItemId, NewItem, RepairReport, Severity, StoreOptions, ThreadId};
+use threadkeep::{
+    AppendOptions, Error, Hash, ItemId, NewItem, RedactOptions, RepairReport, Severity, StoreOptions, ThreadId,
+};
 
 use folders::{DATABASE, all_items, id, named, noise, open, raw, sql};
 
@@ -189,6 +191,8 @@ fn with_rollouts_everything_comes_back() {
             let title = store.get(&id(thread)).unwrap().details.title;
             assert_eq!(title, Some(format!("the title of {thread}")), "{target}");
         }
+        let fork = store.get(&id("fork")).unwrap();
+        assert_eq!(fork.fork_point, Some(store.address_at(&id("one"), 12).unwrap()), "{target}");
         let list = store.list(threadkeep::ListQuery { limit: 10, ..threadkeep::ListQuery::default() }).unwrap();
         assert_eq!(list.entries.len(), 3, "{target}");
         drop(store);
@@ -200,6 +204,24 @@ fn with_rollouts_everything_comes_back() {
         live.shutdown().unwrap();
         drop((live, store));
         assert_intact(temp.path());
+    }
+}
+
+/// Rows that are left name branches by numbers of which nothing is left: the rollouts' branches must not be taken for them.
+#[test]
+fn a_database_that_was_cut_comes_back_from_rollouts_whatever_is_left_of_it() {
+    let temp = tempfile::tempdir().unwrap();
+    let whole = make(temp.path());
+    open(temp.path()).unwrap().mirror_rollouts(None, None, |_| {}).unwrap();
+    let bytes = std::fs::read(temp.path().join(DATABASE)).unwrap();
+    for pages in (4..bytes.len() / PAGE).step_by(9) {
+        let folder = tempfile::tempdir().unwrap();
+        let copied = std::process::Command::new("cp").arg("-a").arg(temp.path().join(".")).arg(folder.path()).status();
+        assert!(copied.unwrap().success());
+        std::fs::write(folder.path().join(DATABASE), &bytes[..pages * PAGE + 100]).unwrap();
+        let report = repair(folder.path());
+        assert_eq!(contents(&open(folder.path()).unwrap()), whole, "{pages} pages: {report:?}");
+        assert_intact(folder.path());
     }
 }
 
@@ -329,4 +351,30 @@ fn purged_threads_stay_purged_though_a_rollout_is_left() {
     assert!(matches!(store.get(&id("two")), Err(Error::NotFound { .. })));
     let threads: Vec<ThreadId> = store.verify_all(|_| {}).unwrap().invalid.into_keys().collect();
     assert_eq!(threads, []);
+}
+
+/// Neither an older page nor a rollout that was put back brings content back that was taken away.
+#[test]
+fn what_was_redacted_stays_redacted() {
+    let temp = tempfile::tempdir().unwrap();
+    make(temp.path());
+    let store = open(temp.path()).unwrap();
+    store.mirror_rollouts(None, None, |_| {}).unwrap();
+    let path = store.rollout_path(&id("two")).unwrap();
+    let with_all = std::fs::read(&path).unwrap();
+    let at = store.address_at(&id("two"), 3).unwrap();
+    let because = RedactOptions { reason: "a secret".to_owned(), ..RedactOptions::default() };
+    store.redact(&id("two"), vec![at], because).unwrap();
+    drop(store);
+    for pages in [pages_of(temp.path(), "items")[4..6].to_vec(), pages_of(temp.path(), "threads")] {
+        std::fs::write(&path, &with_all).unwrap();
+        damage(temp.path(), pages);
+        let report = repair(temp.path());
+        let store = open(temp.path()).unwrap();
+        let item = store.item(&id("two"), at).unwrap();
+        assert!(item.redaction.is_some(), "{report:?}");
+        assert_ne!(item.content, noise(103, 900));
+        drop(store);
+        assert_intact(temp.path());
+    }
 }

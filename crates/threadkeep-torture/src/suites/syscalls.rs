@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use memchr::memmem;
-use threadkeep::Hash;
+use threadkeep::blocking::Store;
+use threadkeep::{Hash, Severity, StoreOptions};
 
 use crate::Result;
 use crate::checker::{self, Depth};
@@ -20,7 +21,7 @@ use crate::scenario::{MAIN, NAMES, NEW, VICTIM};
 use crate::suites::kills;
 use crate::suites::points::{Bench, Ended, some_of};
 use crate::tools::{self, Injection};
-use crate::work;
+use crate::work::{self, told};
 
 /// More calls of one name than any scenario makes.
 const MOST: u64 = 400;
@@ -88,7 +89,7 @@ type Pass = Option<&'static str>;
 fn passes(name: &str) -> &'static [Pass] {
     match name {
         "claim" | "release" | "create" | "hand-over" => &[None, Some(ANYWHERE)],
-        "backup" | "restore" | "import" => &[Some(BESIDE)],
+        "backup" | "restore" | "repair" | "import" => &[Some(BESIDE)],
         "redact" => &[None, Some(BESIDE)],
         _ => &[None],
     }
@@ -186,6 +187,7 @@ impl<'a> Suite<'a> {
         let judged = match name {
             "backup" => self.judge_backup(lines, tally),
             "restore" => self.judge_restore(lines, tally),
+            "repair" => self.judge_repair(lines, tally),
             "import" => self.judge_import(tally),
             "redact" => self.judge_redaction(lines, tally),
             _ => {
@@ -196,7 +198,7 @@ impl<'a> Suite<'a> {
         if let Err(words) = judged {
             tally.add(if words == SILENT { Rule::Hang } else { Rule::Misbehaved }, words);
         }
-        if !matches!(name, "init" | "delete" | "restore" | "redact") {
+        if !matches!(name, "init" | "delete" | "restore" | "repair" | "redact") {
             self.bench.judge(life, lines, tally);
         }
     }
@@ -268,6 +270,23 @@ impl<'a> Suite<'a> {
             if secrets.iter().any(|secret| memmem::find(&bytes, secret).is_some()) {
                 tally.add(Rule::Misbehaved, format!("{when}: {} holds it still", path.display()));
             }
+        }
+        Ok(())
+    }
+
+    /// The store holds the same whenever a repair of it was cut off, and is repaired by the next one.
+    fn judge_repair(&self, lines: &[String], tally: &mut Tally) -> Result<()> {
+        if digests(self.plan, &self.bench.store())? != self.before {
+            let acked = lines.iter().any(|line| line == "O repaired");
+            tally.add(Rule::AckedLost, format!("the repaired store is another one, acked: {acked}"));
+        }
+        self.play_again("repair", &self.bench.store(), Path::new(""))?;
+        if digests(self.plan, &self.bench.store())? != self.before {
+            tally.add(Rule::AckedLost, "repaired again, the store is another one");
+        }
+        let found = Store::examine(StoreOptions::folder(self.bench.store()), true).map_err(told)?;
+        if let Some(finding) = found.findings.iter().find(|finding| finding.severity == Severity::Error) {
+            tally.add(Rule::Misbehaved, format!("after a repair: {} {}", finding.code, finding.what));
         }
         Ok(())
     }

@@ -364,6 +364,11 @@ impl ItemPage {
         self.items.len() as u64
     }
 
+    /// The items whose content is all there.
+    pub(crate) fn with_content(&self) -> impl Iterator<Item = ItemId> {
+        self.items.iter().filter(|item| item.redaction.is_none()).map(|item| item.id)
+    }
+
     /// Where the page after this one begins, and what it follows.
     pub(crate) fn end(&self) -> Option<(u32, Hash)> {
         self.items.last().map(|last| (last.depth + 1, last.hash))

@@ -17,9 +17,15 @@ use crate::log::rows::plain::unknown_workspace;
 use crate::log::rows::{self, BranchRow, Missing, Snapshot};
 use crate::log::verify::{checked_columns, read_checked};
 use crate::log::{append, blobs, path};
+use crate::records;
 use crate::rollout::scan::Rollout;
 use crate::time::Timestamp;
 use crate::workspaces;
+
+/// A greater number of a branch is damage: it would leave no room for others.
+const MOST_BRANCHES: i64 = 1 << 30;
+/// The column of an item's row that says how its content is kept.
+const ENCODING: usize = 17;
 
 statements! {
     CHECKED_ITEM = concat!("SELECT ", checked_columns!(), " FROM items i LEFT JOIN writers w ON w.key = i.writer WHERE i.key = ?1");
@@ -44,6 +50,7 @@ statements! {
     KEEP_NUMBERS = "INSERT INTO counters (name, value) VALUES ('purged-branch', ?1) ON CONFLICT (name)
         DO UPDATE SET value = CASE WHEN counters.value < excluded.value THEN excluded.value ELSE counters.value END";
     PURGED = "SELECT thread FROM purges";
+    STORE_ID = "SELECT value FROM facts WHERE name = 'store-id'";
     PUT_FACT = "INSERT INTO facts (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
     STANDINGS = "SELECT id, head, head_hash, fork_item, open_turn, items FROM threads ORDER BY id";
     // What stands there is believed when it is found.
@@ -94,6 +101,7 @@ pub(crate) struct Admission<'a> {
     pub(crate) described: BTreeMap<ThreadId, Described>,
     pub(crate) standings: BTreeMap<ThreadId, Standing>,
     pub(crate) from_rollouts: BTreeMap<ThreadId, u64>,
+    store: uuid::Uuid,
     now: Timestamp,
 }
 
@@ -107,9 +115,18 @@ impl<'a> Admission<'a> {
         store: uuid::Uuid,
         now: Timestamp,
     ) -> Result<Self> {
-        for table in
-            ["facts", "counters", "writers", "workspaces", "workspace_keys", "threads", "seals", "purges", "seal_heads"]
-        {
+        for table in [
+            "facts",
+            "counters",
+            "writers",
+            "workspaces",
+            "workspace_keys",
+            "threads",
+            "seals",
+            "purges",
+            "redactions",
+            "seal_heads",
+        ] {
             salvage.fill(connection, table)?;
         }
         let mut admission = Self {
@@ -122,6 +139,7 @@ impl<'a> Admission<'a> {
             described: BTreeMap::new(),
             standings: BTreeMap::new(),
             from_rollouts: BTreeMap::new(),
+            store,
             now,
         };
         admission.settle(store)?;
@@ -137,6 +155,8 @@ impl<'a> Admission<'a> {
     fn settle(&mut self, store: uuid::Uuid) -> Result<()> {
         let tx = &mut self.tx();
         tx.execute(PUT_FACT, &["store-id".into(), Value::Blob(store.as_bytes())])?;
+        let known = query_one(tx, STORE_ID, &[], |row| Ok(uuid::Uuid::from_slice(row.blob(0)?).ok()))?.flatten();
+        self.store = known.unwrap_or(store);
         for workspace in query_all(tx, LACKING_WORKSPACES, &[], |row| row.owned(0))? {
             tx.execute(MAKE_WORKSPACE, &[workspace.value()])?;
         }
@@ -198,14 +218,32 @@ impl<'a> Admission<'a> {
             hints.entry(*number).or_default().push(BranchHint { thread, parent, base, label, cleared, created_at });
             Ok(())
         })?;
-        let greatest =
-            hints.keys().copied().chain(self.salvage.branches()?.into_iter().map(|(number, ..)| number)).max();
-        if let Some(greatest) = greatest.filter(|number| (1..i64::from(i32::MAX)).contains(number)) {
-            // What rollouts bring gets other numbers than what is still to come from here.
+        let found = self.salvage.branches()?.into_iter().map(|(number, ..)| number);
+        let numbers = hints.keys().copied().chain(found).chain(self.named_branches()?);
+        if let Some(greatest) = numbers.filter(|number| (1..MOST_BRANCHES).contains(number)).max() {
+            // What rollouts bring gets no number by which other rows still name what is lost or to come.
             self.tx().execute(KEEP_NUMBERS, &[greatest.into()])?;
         }
         self.hints = hints;
         Ok(())
+    }
+
+    /// The branches that rows of other tables name.
+    fn named_branches(&self) -> Result<BTreeSet<i64>> {
+        let heads = self.standings.values().flat_map(|standing| {
+            let head = standing.head.as_ref().map(|(head, _)| head.branch());
+            head.into_iter().chain(standing.fork.map(ItemKey::branch))
+        });
+        let mut named: BTreeSet<i64> = heads.collect();
+        for (table, column) in [("turns", 4), ("segments", 3), ("branches", 3)] {
+            self.salvage.rows(table, &mut |row| {
+                if let Some(Owned::Int(item)) = row.get(column) {
+                    named.insert(ItemKey(*item).branch());
+                }
+                Ok(())
+            })?;
+        }
+        Ok(named)
     }
 
     /// Takes in items until neither the pages nor the rollouts have one that follows from what is here.
@@ -317,7 +355,7 @@ impl<'a> Admission<'a> {
 
     fn begin_at(&mut self, number: i64, hint: &BranchHint, parent: Hash) -> Result<Option<Hash>> {
         let key = ItemKey::new(number, hint.base);
-        for row in self.salvage.items(key)? {
+        for row in self.rows_at(key)? {
             let Some(Owned::Blob(id)) = row.get(1) else { continue };
             self.savepoint("SAVEPOINT branch")?;
             let begun = self.try_begin(number, hint, parent, id, &row)?;
@@ -399,12 +437,22 @@ impl<'a> Admission<'a> {
 
     /// Lets one of the rows in that stand at a key, if one follows from this parent.
     fn admit(&self, thread: &ThreadId, key: ItemKey, parent: Hash) -> Result<Option<Hash>> {
-        for row in self.salvage.items(key)? {
+        for row in self.rows_at(key)? {
             if let Some(hash) = self.admit_row(thread, key, parent, &row)? {
                 return Ok(Some(hash));
             }
         }
         Ok(None)
+    }
+
+    /// The rows that stand at a key. What was taken away on purpose does not come back from an older page.
+    fn rows_at(&self, key: ItemKey) -> Result<Vec<Vec<Owned>>> {
+        let mut rows = self.salvage.items(key)?;
+        let is_redacted = |row: &Vec<Owned>| matches!(row.get(ENCODING), Some(Owned::Int(encoding)) if content::is_redacted(*encoding));
+        if rows.iter().any(is_redacted) {
+            rows.retain(is_redacted);
+        }
+        Ok(rows)
     }
 
     fn admit_row(&self, thread: &ThreadId, key: ItemKey, parent: Hash, row: &[Owned]) -> Result<Option<Hash>> {
@@ -466,7 +514,7 @@ impl<'a> Admission<'a> {
         }
         let checked = query_one(tx, CHECKED_ITEM, &[key.0.into()], |row| Ok(read_checked(row)))?;
         let Some(Ok(mut checked)) = checked else { return Ok(None) };
-        checked.load_payloads(tx)?;
+        checked.load_rest(tx)?;
         if checked.check(thread, key.depth(), parent).is_some() {
             return Ok(None);
         }
@@ -552,7 +600,18 @@ impl<'a> Admission<'a> {
             if next == branch.base {
                 self.begin_as_numbered(thread, branch)?;
             }
-            rows::put_items(&mut self.tx(), thread, here.epoch, &page, From::OF_ROLLOUTS)?;
+            let tx = &mut self.tx();
+            for item in page.with_content() {
+                if records::redaction_of(tx, item)?.is_some() {
+                    let found = format!("a rollout that still has it (item {item}): mirror the thread anew");
+                    return Err(Error::Conflict {
+                        what: "redaction",
+                        expected: "content that was taken away".to_owned(),
+                        found,
+                    });
+                }
+            }
+            rows::put_items(tx, self.store, (thread, here.epoch), &page, From::OF_ROLLOUTS)?;
             taken += page.len();
             (next, after) = (behind, Some(hash));
         }

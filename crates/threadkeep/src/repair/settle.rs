@@ -64,12 +64,8 @@ pub(crate) fn settle(
         let Some(thread) = thread else { continue };
         let standing = admission.standings.get(&thread).cloned().unwrap_or_default();
         let described = admission.described.get(&thread).copied().unwrap_or(Described::Nothing);
-        let named = match described {
-            Described::Database => Named::Row(standing.head.clone()),
-            Described::Rollout => Named::Rollout(rollouts.get(&thread)),
-            Described::Nothing => Named::Nowhere,
-        };
-        let items = settle_thread(admission, (&thread, shelf, turns), &standing, named)?;
+        let known = Known { described, standing: &standing, rollout: rollouts.get(&thread) };
+        let items = settle_thread(admission, (&thread, shelf, turns), &known)?;
         settled.threads.push(RepairedThread {
             before: (described == Described::Database).then_some(standing.items),
             after: items,
@@ -95,9 +91,9 @@ pub(crate) fn settle(
 fn settle_thread(
     admission: &Admission<'_>,
     (thread, shelf, turns): (&ThreadId, i64, i64),
-    standing: &Standing,
-    named: Named<'_>,
+    known: &Known<'_>,
 ) -> Result<u64> {
+    let standing = known.standing;
     let tx = &mut SqliteTx { connection: admission.connection };
     let id: Value<'_> = thread.as_str().into();
     let own = query_all(tx, OWN, &[id], |row| {
@@ -106,15 +102,12 @@ fn settle_thread(
     let items: i64 = own.iter().map(|(_, base, tip, _)| i64::from(tip - base) + 1).sum();
     let head = match shelf {
         3 => None,
-        _ => find_head(admission, thread, standing, named)?,
+        _ => find_head(admission, thread, known)?,
     };
     let is_tip = head
         .as_ref()
         .is_some_and(|(key, _)| own.iter().any(|(number, _, tip, _)| key.branch() == *number && key.depth() == *tip));
-    let fork = match standing.fork {
-        Some(fork) => admission.nearest(fork)?.map(|(fork, _)| fork),
-        None => None,
-    };
+    let fork = find_fork(admission, known)?;
     let last = query_one(tx, LAST_TURN, &[id], |row| row.int(0))?.unwrap_or(0);
     let open = match standing.open_turn {
         Some(open) if query_one(tx, IS_TURN, &[id, open.into()], |_| Ok(()))?.is_some() => Some(open),
@@ -138,39 +131,39 @@ fn settle_thread(
     Ok(u64::try_from(items).unwrap_or(0))
 }
 
-/// What says where the head stood.
-enum Named<'a> {
-    Row(Option<(ItemKey, Vec<u8>)>),
-    Rollout(Option<&'a Rollout>),
-    Nowhere,
+/// What is known of where a thread stood.
+struct Known<'a> {
+    described: Described,
+    standing: &'a Standing,
+    rollout: Option<&'a Rollout>,
 }
 
 /// The head that was named, if it is there; else the last item that is left on the way to it; else the newest end of a branch, or
 /// what is left of the way to the item that the thread was forked at. One that was cleared away on purpose stays so.
-fn find_head(
-    admission: &Admission<'_>,
-    thread: &ThreadId,
-    standing: &Standing,
-    named: Named<'_>,
-) -> Result<Option<(ItemKey, Vec<u8>)>> {
+fn find_head(admission: &Admission<'_>, thread: &ThreadId, known: &Known<'_>) -> Result<Option<(ItemKey, Vec<u8>)>> {
     let tx = &mut SqliteTx { connection: admission.connection };
-    let named = match named {
-        Named::Row(None) => return Ok(None),
-        Named::Row(head) => head,
-        Named::Rollout(rollout) => match rollout.and_then(|rollout| rollout.snapshot.head) {
-            None => return Ok(None),
-            Some((at, hash)) => {
-                path::key_of(tx, at)?.map(|(key, _)| (ItemKey::new(key.branch(), at.depth), hash.0.to_vec()))
-            }
-        },
-        Named::Nowhere => None,
+    let told = known.rollout.and_then(|rollout| rollout.snapshot.head);
+    let is_cleared = match known.described {
+        Described::Database => known.standing.head.is_none(),
+        Described::Rollout => told.is_none(),
+        Described::Nothing => false,
     };
-    if let Some((key, hash)) = &named {
-        if let Some((found, _)) = path::link_at(tx, *key)?
-            && found.0.as_slice() == hash
-        {
-            return Ok(named);
+    if is_cleared {
+        return Ok(None);
+    }
+    let mut named: Vec<(ItemKey, Vec<u8>)> = known.standing.head.iter().cloned().collect();
+    if let Some((at, hash)) = told
+        && let Some((key, _)) = path::key_of(tx, at)?
+    {
+        named.push((key, hash.0.to_vec()));
+    }
+    for (key, hash) in &named {
+        let found = path::link_at(tx, *key)?;
+        if found.is_some_and(|(found, _)| found.0.as_slice() == hash) {
+            return Ok(Some((*key, hash.clone())));
         }
+    }
+    for (key, _) in &named {
         if let Some((last, hash)) = admission.nearest(*key)? {
             return Ok(Some((last, hash.0.to_vec())));
         }
@@ -178,10 +171,24 @@ fn find_head(
     if let Some(end) = newest_end(tx, thread)? {
         return Ok(Some(end));
     }
-    match standing.fork {
-        Some(fork) => Ok(admission.nearest(fork)?.map(|(last, hash)| (last, hash.0.to_vec()))),
-        None => Ok(None),
+    let Some(fork) = find_fork(admission, known)? else { return Ok(None) };
+    Ok(path::link_at(tx, fork)?.map(|(hash, _)| (fork, hash.0.to_vec())))
+}
+
+/// The item that a thread was forked at, or what is left on the way to it.
+fn find_fork(admission: &Admission<'_>, known: &Known<'_>) -> Result<Option<ItemKey>> {
+    if let Some(fork) = known.standing.fork
+        && let Some((fork, _)) = admission.nearest(fork)?
+    {
+        return Ok(Some(fork));
     }
+    let told = known.rollout.and_then(|rollout| rollout.metadata.fork.as_ref());
+    let Some(told) = told.filter(|_| known.standing.fork.is_some() || known.described != Described::Database) else {
+        return Ok(None);
+    };
+    let tx = &mut SqliteTx { connection: admission.connection };
+    let Some((fork, _)) = path::key_of(tx, told.at.address())? else { return Ok(None) };
+    Ok(admission.nearest(fork)?.map(|(fork, _)| fork))
 }
 
 fn newest_end(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Option<(ItemKey, Vec<u8>)>> {
