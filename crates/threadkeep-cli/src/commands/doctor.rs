@@ -149,7 +149,8 @@ fn write_repaired(app: &mut App, report: &RepairReport) -> Result<(), Failure> {
         }
     }
     if hurt.len() > TOLD {
-        out.line(format!("  and {} more; --json names all", human::count((hurt.len() - TOLD) as i64)))?;
+        let more = i64::try_from(hurt.len() - TOLD).unwrap_or(i64::MAX);
+        out.line(format!("  and {} more; --json names all", human::count(more)))?;
     }
     for (thread, reasons) in report.invalid.iter().take(TOLD) {
         let reason = reasons.first().map(String::as_str).unwrap_or_default();
@@ -195,7 +196,7 @@ fn words_for(thread: &RepairedThread) -> String {
     let described = match thread.described {
         Described::Rollout => "; described by its rollout",
         Described::Nothing => "; its title and the like are lost",
-        _ => "",
+        Described::Database => "",
     };
     format!("{before} before, {now} now{from}{described}")
 }

@@ -104,8 +104,8 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
         let bytes = std::fs::read(scene::store(&judge.work).join(name)).map_err(|error| format!("{name}: {error}"))?;
         if let Some(seen) = judge.look(&mut found)? {
             judge.judge(target, &hurt, &seen, &mut found, &mut figures);
-            if round % mending::EACH == 0 {
-                let with_rollouts = round / mending::EACH % 2 == 0;
+            if round.is_multiple_of(mending::EACH) {
+                let with_rollouts = (round / mending::EACH).is_multiple_of(2);
                 judge.mend(target, (&hurt, &bytes), (&seen, with_rollouts), &mut found, &mut figures.mended)?;
             }
         }

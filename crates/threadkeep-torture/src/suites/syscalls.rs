@@ -280,7 +280,7 @@ impl<'a> Suite<'a> {
             let acked = lines.iter().any(|line| line == "O repaired");
             tally.add(Rule::AckedLost, format!("the repaired store is another one, acked: {acked}"));
         }
-        self.play_again("repair", &self.bench.store(), Path::new(""))?;
+        self.play_again("repair", &self.bench.store(), &self.bench.store())?;
         if digests(self.plan, &self.bench.store())? != self.before {
             tally.add(Rule::AckedLost, "repaired again, the store is another one");
         }

@@ -130,7 +130,7 @@ mod tests {
             }
             std::fs::write(folder.join(NEXT), "new").unwrap();
             complete(folder, Duration::ZERO).unwrap();
-            assert_eq!(files_of(folder), [file.clone()]);
+            assert_eq!(files_of(folder), std::slice::from_ref(&file));
             assert_eq!(std::fs::read(&file).unwrap(), b"new");
             complete(folder, Duration::ZERO).unwrap();
             std::fs::remove_file(&file).unwrap();

@@ -78,10 +78,10 @@ fn open_to_write(location: &Location, folder: &Path) -> Result<Opened> {
     create_folder(folder)?;
     replace::complete(folder, location.busy_bound)?;
     let database = folder.join(DATABASE);
-    if inspect_settled(folder, &database, location.busy_bound)? == Header::Ours {
-        if let Some(opened) = open_current(location, folder, &database).map_err(|error| as_damage(error, &database))? {
-            return Ok(opened);
-        }
+    if inspect_settled(folder, &database, location.busy_bound)? == Header::Ours
+        && let Some(opened) = open_current(location, folder, &database).map_err(|error| as_damage(error, &database))?
+    {
+        return Ok(opened);
     }
     let lock = lock_opening(folder, location.busy_bound)?;
     let opened = create_or_migrate(location, &database)?;

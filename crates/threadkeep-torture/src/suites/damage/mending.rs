@@ -81,7 +81,8 @@ impl Case<'_> {
     pub(super) fn judge(&self, lines: &[String], after: &Seen, tally: &mut Tally, mended: &mut Mended) {
         mended.repairs += 1;
         mended.with_rollouts += u64::from(self.with_rollouts);
-        for line in lines.iter().filter(|line| line.starts_with("X plan") || line.starts_with("X repair")) {
+        let failed = |line: &&String| line.starts_with("X plan") || line.starts_with("X repair");
+        if let Some(line) = lines.iter().find(failed) {
             return tally.add(Rule::Misbehaved, format!("a repair that fails: {line}"));
         }
         if lines.iter().any(|line| line == "n") {
