@@ -36,7 +36,7 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(&str)) -> Result<Report> {
     let mut report = Report::default();
     let root = tempfile::Builder::new().prefix("threadkeep-bench-").tempdir_in(&plan.root)?;
     type Part = fn(&Plan, &std::path::Path, &mut Report) -> Result<()>;
-    let parts: [(&[&str], &str, Part); 12] = [
+    let parts: [(&[&str], &str, Part); 13] = [
         (&["P1"], "synced appends", appends::synced),
         (&["P2"], "many writers", appends::many_writers),
         (&["W1"], "writers of many processes", contention::throughput),

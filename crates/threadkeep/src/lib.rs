@@ -101,9 +101,9 @@ pub use log::verify::{Break, Gap, GapKind, Outcome, Verdict, VerifyReport};
 #[cfg(feature = "planted-defects")]
 #[doc(hidden)]
 pub use planted::planted_defects;
-pub use rollout::live::LiveStatus;
 pub use repair::admit::Described;
 pub use repair::{Checkup, LostItems, RepairReport, RepairStep, RepairedThread};
+pub use rollout::live::LiveStatus;
 pub use rollout::scan::{LineProblem, RolloutReport};
 pub use rollout::setting::LiveRollouts;
 pub use rollout::{MirrorReport, RebuildReport, RewrittenRollouts};
