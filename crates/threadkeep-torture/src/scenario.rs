@@ -15,7 +15,7 @@ use crate::suites::Jumping;
 use crate::work;
 
 /// The scenarios, those of a short run first.
-pub(crate) const NAMES: [&str; 15] = [
+pub(crate) const NAMES: [&str; 16] = [
     "init",
     "append",
     "batch",
