@@ -11,9 +11,9 @@ CREATE TABLE redactions (
   item        BYTEA,
   digest      BYTEA,
   replacement BYTEA,
-  rule        TEXT,
-  redacted_by TEXT NOT NULL,
-  reason      TEXT NOT NULL,
+  rule        TEXT COLLATE "C",
+  redacted_by TEXT COLLATE "C" NOT NULL,
+  reason      TEXT COLLATE "C" NOT NULL,
   redacted_at BIGINT NOT NULL,
   CHECK ((item IS NULL) = (branch IS NULL) AND (item IS NULL) = (depth IS NULL) AND (item IS NULL) = (digest IS NULL))
 );

@@ -9,7 +9,7 @@ const FOLDER: &str = "crates/threadkeep/migrations";
 const PINNED: [(&str, &str); 6] = [
     ("postgres/0001_log.sql", "9aac81c78ea25efee6c0066cce86b133bb032f262d205395d734b0297fe5db61"),
     ("postgres/0002_seals.sql", "251e8183ed92b32cd4dca14cd7ccc7a4dac2cbc112d45072937026707adedfcc"),
-    ("postgres/0003_redactions.sql", "3e20b152139f6321734837e0600a6214b39f0c77eaea335111266a6ad379583b"),
+    ("postgres/0003_redactions.sql", "8f07cc85d715ddc0fef5f7e35a212ef22e322bc37fd69fc29f318cddef6aa1e4"),
     ("sqlite/0001_log.sql", "85aa73d96985edadba97a97a6e73141f3eee05d305efcbe73621584c4e7d42cf"),
     ("sqlite/0002_seals.sql", "a97647a06e36d99aaa6b7a74c1089ba3552193956a12f4085c4ac13948867975"),
     ("sqlite/0003_redactions.sql", "32510f72f386c7ca9c70ebc8afab8279edac6a36589c4a6028d57456751817c6"),
