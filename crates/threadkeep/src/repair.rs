@@ -196,7 +196,7 @@ fn steps_in_a_folder(found: &Examination, folder: &Path) -> Vec<RepairStep> {
         return vec![RepairStep { code: "complete", what }];
     }
     let errors = || found.findings.iter().filter(|finding| finding.severity == Severity::Error);
-    let is_damaged = errors().any(|finding| matches!(finding.code, "damaged" | "broken"));
+    let is_damaged = errors().any(|finding| matches!(finding.code, "damaged" | "broken" | "half-migrated"));
     let is_drift = |code: &str| matches!(code, "schema-missing" | "schema-differs");
     // What an index or a rule says is made anew; where a table is another one, somebody has changed the store on purpose.
     let of_a_part = |place: &str| place.starts_with("index ") || place.starts_with("trigger ");

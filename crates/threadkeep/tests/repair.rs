@@ -293,6 +293,23 @@ fn a_database_that_is_gone_comes_back_from_rollouts_and_is_never_begun_anew() {
     }
 }
 
+/// The record of the schema is gone, or says less than was done: nothing is made anew over what is there.
+#[test]
+fn a_store_whose_schema_is_not_on_record_is_told_as_damaged_and_comes_back() {
+    for harm in ["DROP TABLE schema_migrations", "DELETE FROM schema_migrations WHERE number > 1"] {
+        let temp = tempfile::tempdir().unwrap();
+        let whole = make(temp.path());
+        sql(temp.path()).execute_batch(harm).unwrap();
+        let refused = open(temp.path()).unwrap_err();
+        assert!(matches!(refused, Error::Corrupt { .. }), "{harm}: {refused:?}");
+        if harm.starts_with("DROP") {
+            repair(temp.path());
+            assert_eq!(contents(&open(temp.path()).unwrap()), whole);
+            assert_intact(temp.path());
+        }
+    }
+}
+
 #[test]
 fn a_folder_that_held_a_store_of_which_nothing_is_left_gets_an_empty_one_on_purpose_only() {
     let temp = tempfile::tempdir().unwrap();

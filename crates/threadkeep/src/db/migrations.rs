@@ -135,7 +135,13 @@ pub(crate) fn apply(connection: &mut Connection, known: &[Migration], now: i64) 
     let last = "SELECT coalesce(max(number), 0) FROM schema_migrations";
     let last: i64 = tx.query_row(last, [], |row| row.get(0)).map_err(engine_error)?;
     for migration in known.iter().filter(|migration| migration.number > last) {
-        tx.execute_batch(migration.sql).map_err(engine_error)?;
+        tx.execute_batch(migration.sql).map_err(|error| match error {
+            // The ledger lacks what was done, or a table that the step builds on is another one.
+            rusqlite::Error::SqlInputError { msg, .. } => {
+                Error::corrupt("the schema", format!("step {} can't be done: {msg}", migration.number))
+            }
+            other => engine_error(other),
+        })?;
         let in_pieces = planted::is(Defect::CreatesInPieces) || planted::is(Defect::MigratesInPieces) && last > 0;
         if in_pieces {
             tx.execute_batch("COMMIT; BEGIN EXCLUSIVE").map_err(engine_error)?;

@@ -284,6 +284,11 @@ fn create_or_migrate(location: &Location, database: &Path) -> Result<Opened> {
     }
     match state(&connection, location, database)? {
         State::Current | State::Unrecorded => {}
+        // The mark and the schema come in one transaction.
+        State::Empty if !fresh => {
+            let detail = "it is marked as a store and its schema can't be found; `threadkeep doctor` has a plan";
+            return Err(Error::corrupt(database.display().to_string(), detail));
+        }
         State::Empty => migrations::apply(&mut connection, location.migrations, location.now)?,
         State::Behind => {
             let copy = back_up(&connection, location)?;
