@@ -171,8 +171,8 @@ impl Image {
     /// All that is known of a page, the newest first.
     fn versions(&self, number: u32) -> Vec<Place> {
         let logged = self.logged.get(&number).into_iter().flatten().rev().map(|place| Place::Log(*place));
-        let own =
-            (u64::from(number) <= self.count).then(|| Place::Database((u64::from(number) - 1) * self.page as u64));
+        let before = u64::from(number).checked_sub(1);
+        let own = before.filter(|before| *before < self.count).map(|before| Place::Database(before * self.page as u64));
         logged.chain(own).collect()
     }
 
