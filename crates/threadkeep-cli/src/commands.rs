@@ -161,6 +161,11 @@ impl App {
         self.place()?.create().inspect(notice)
     }
 
+    /// The store for writing, begun anew where there is none, also in the place of one that was lost.
+    fn begin_anew(&self) -> Result<Store, Failure> {
+        self.place()?.begin_anew().inspect(notice)
+    }
+
     /// Answers with a thread that was changed: the thread itself, or a line of words.
     fn changed(&mut self, store: &Threads, thread: &Thread, words: &str) -> Outcome {
         if self.out.is_json() {

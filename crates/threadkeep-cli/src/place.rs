@@ -97,6 +97,11 @@ impl Place {
         Ok(Store::open(self.options())?)
     }
 
+    /// Opens the store for writing, begun anew where there is none, also in the place of one that was lost.
+    pub(crate) fn begin_anew(&self) -> Result<Store, Failure> {
+        Ok(Store::open(self.options().begin_anew())?)
+    }
+
     /// How the store is opened for writing.
     pub(crate) fn options(&self) -> StoreOptions {
         let options = match &self.at {

@@ -129,6 +129,7 @@ fn write_backup(
         busy_bound: pragmas::BUSY_TIMEOUT,
         migrations: migrations::SQLITE,
         now: inner.host.now().0,
+        anew: false,
     };
     // A connection of its own: the readers and the writer go on.
     copy::copy(&sqlite::connect_again(&location, true)?, &database, progress)?;
@@ -345,6 +346,7 @@ impl Unused {
             busy_bound: options.busy_bound,
             migrations: options.migrations,
             now: options.host.now().0,
+            anew: false,
         };
         if let Some(holder) = living_holder(folder)? {
             return Err(Error::Busy { detail: format!("it is being written by {}", words_for(&location, &holder)) });
@@ -358,7 +360,7 @@ impl Unused {
     }
 
     fn ask_the_engine(folder: &Path, database: &Path) -> Result<()> {
-        match sqlite::inspect_store(folder, database) {
+        match sqlite::inspect_store(folder, database, false) {
             Ok(Header::Ours) => match copy::is_in_use(database) {
                 Ok(true) => return Err(in_use()),
                 Ok(false) => {}

@@ -54,6 +54,7 @@ pub(crate) fn examine(options: &StoreOptions, full: bool) -> Result<Examination>
         busy_bound: options.busy_bound,
         migrations: options.migrations,
         now: options.host.now().0,
+        anew: false,
     };
     if let Some(mut looked) = look::look(&mut found, &location, folder, full) {
         let liveness = Liveness::locks(Some(folder), sqlite::shared_file_system(folder).is_some());

@@ -67,6 +67,7 @@ pub struct StoreOptions {
     pub(crate) migrations: &'static [migrations::Migration],
     pub(crate) keys: Option<PathBuf>,
     pub(crate) seals_at_shutdown: bool,
+    pub(crate) anew: bool,
     pub(crate) screen: Screen,
     pub(crate) live_rollouts: LiveRollouts,
 }
@@ -104,6 +105,7 @@ impl StoreOptions {
             migrations: migrations::SQLITE,
             keys: None,
             seals_at_shutdown: false,
+            anew: false,
             screen: Screen::default(),
             live_rollouts: LiveRollouts::AsStored,
         }
@@ -129,6 +131,14 @@ impl StoreOptions {
     #[must_use]
     pub fn busy_bound(mut self, bound: Duration) -> Self {
         self.busy_bound = bound;
+        self
+    }
+
+    /// Begins a store though the folder shows that one was there, when its database is missing or empty: for whoever brings everything
+    /// back, from rollouts or from another store. A database that holds anything is not touched by this.
+    #[must_use]
+    pub fn begin_anew(mut self) -> Self {
+        self.anew = true;
         self
     }
 
@@ -692,6 +702,7 @@ fn open_inner(options: StoreOptions) -> Result<Inner> {
         busy_bound: options.busy_bound,
         migrations: options.migrations,
         now: options.host.now().0,
+        anew: options.anew,
     };
     let opened = sqlite::open(&location)?;
     let notices = opened.notices.clone();

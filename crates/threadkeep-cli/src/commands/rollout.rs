@@ -108,7 +108,7 @@ struct OnArgs {
 
 /// Put what rollouts hold into the store
 ///
-/// Threads that are there already get what they lack. A line that was lost costs itself and what stands on it, and is named.
+/// A store whose database is gone is begun anew. Threads that are there already get what they lack. A line that was lost costs itself and what stands on it, and is named.
 /// Exits with 8 when anything was lost or left.
 #[derive(Debug, Args)]
 struct RebuildArgs {
@@ -234,7 +234,7 @@ fn rebuild(args: &RebuildArgs, app: &mut App) -> Outcome {
         let id = args.from.display().to_string();
         return Err(threadkeep::Error::NotFound { what: "file or folder", id }.into());
     }
-    let store = app.create()?;
+    let store = app.begin_anew()?;
     let bar = Bar::new();
     let report = store.rebuild_from_rollouts(&args.from, bar.show());
     bar.0.finish_and_clear();

@@ -35,8 +35,14 @@ fn the_exit_code_tells_an_error_from_a_warning() {
     for part in ["open-to-others", "chmod", "0 errors, 1 warning, 0 notes"] {
         assert!(words.contains(part), "{part}: {words}");
     }
+    // Where a store was it is damage, elsewhere it is somebody else's.
     std::fs::write(sandbox.database(), "something else").unwrap();
     let (code, found) = doctor(&sandbox, &store, &[]);
+    assert_eq!((code, &found["findings"][0]["code"]), (5, &json!("damaged")));
+    let other = sandbox.path("other");
+    std::fs::create_dir(&other).unwrap();
+    std::fs::write(other.join("threadkeep.db"), "something else").unwrap();
+    let (code, found) = doctor(&sandbox, other.to_str().unwrap(), &[]);
     assert_eq!((code, &found["findings"][0]["code"]), (5, &json!("foreign-store")));
 }
 

@@ -62,6 +62,30 @@ fn a_store_is_rebuilt_from_its_rollouts() {
 }
 
 #[test]
+fn a_store_whose_database_is_gone_is_rebuilt_in_its_place_and_not_by_accident() {
+    let sandbox = Sandbox::new();
+    sandbox.thread("one", "One", &["a", "b"]);
+    sandbox.ok(&["fork", "one@0", "--id", "two"]);
+    sandbox.ok(&["rollout", "mirror"]);
+    let before = (sandbox.json(&["show", "one"])["items"].clone(), sandbox.json(&["show", "two"])["items"].clone());
+    for gone in [true, false] {
+        match gone {
+            true => fs::remove_file(sandbox.database()).unwrap(),
+            false => fs::write(sandbox.database(), b"").unwrap(),
+        }
+        let refused = sandbox.feed(&["append", "--new"], "{\"text\":\"never\"}\n");
+        assert_eq!(refused.status.code(), Some(5), "{refused:?}");
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("doctor"), "{refused:?}");
+        let folder = sandbox.path("store/rollouts");
+        let report = sandbox.json(&["rollout", "rebuild", "--from", folder.to_str().unwrap()]);
+        assert_eq!((&report["carried"]["new"], &report["problems"]), (&2.into(), &Value::Array(vec![])), "{report}");
+        let after = (sandbox.json(&["show", "one"])["items"].clone(), sandbox.json(&["show", "two"])["items"].clone());
+        assert_eq!(after, before);
+        assert_eq!(sandbox.json(&["rollout", "mirror"])["extra"], Value::Array(vec![]));
+    }
+}
+
+#[test]
 fn a_damaged_file_is_told_by_line_and_the_rest_of_it_is_shown() {
     let sandbox = Sandbox::new();
     sandbox.thread("one", "One", &["first", "second", "third"]);

@@ -59,7 +59,7 @@ pub(crate) fn look(found: &mut Examination, location: &Location, folder: &Path, 
         found.error("unfinished", place, (what, UNFINISHED));
         return None;
     }
-    match sqlite::inspect_settled(folder, &database, location.busy_bound) {
+    match sqlite::inspect_settled(location, folder, &database) {
         Ok(Header::Ours) => {}
         Ok(Header::Empty) => {
             let what = format!("no store is in {}", folder.display());

@@ -44,6 +44,8 @@ pub(crate) struct Location {
     pub(crate) migrations: &'static [Migration],
     /// The time, for the ledger of migrations and the names of backups.
     pub(crate) now: i64,
+    /// Whether a store is begun where one was whose database is gone.
+    pub(crate) anew: bool,
 }
 
 impl Location {
@@ -78,7 +80,7 @@ fn open_to_write(location: &Location, folder: &Path) -> Result<Opened> {
     create_folder(folder)?;
     replace::complete(folder, location.busy_bound)?;
     let database = folder.join(DATABASE);
-    if inspect_settled(folder, &database, location.busy_bound)? == Header::Ours
+    if inspect_settled(location, folder, &database)? == Header::Ours
         && let Some(opened) = open_current(location, folder, &database).map_err(|error| as_damage(error, &database))?
     {
         return Ok(opened);
@@ -209,7 +211,7 @@ fn open_memory(location: &Location) -> Result<Opened> {
 fn open_read_only(location: &Location, folder: &Path) -> Result<Opened> {
     let database = folder.join(DATABASE);
     replace::complete(folder, location.busy_bound)?;
-    if inspect_settled(folder, &database, location.busy_bound)? != Header::Ours {
+    if inspect_settled(location, folder, &database)? != Header::Ours {
         return Err(Error::not_found("store", folder.display()));
     }
     open_for_reading(location, folder, &database).map_err(|error| as_damage(error, &database))
@@ -269,7 +271,7 @@ fn real(database: &Path) -> Result<PathBuf> {
 fn create_or_migrate(location: &Location, database: &Path) -> Result<Opened> {
     // Another process may have done the work while this one waited for the lock.
     let folder = database.parent().unwrap_or(Path::new("."));
-    let fresh = match inspect_store(folder, database)? {
+    let fresh = match inspect_store(folder, database, location.anew)? {
         Header::Ours => false,
         Header::Empty => true,
     };
@@ -407,7 +409,8 @@ const SEALED: &str = "last-";
 
 /// What says that a store was in this folder, whatever its database is by now.
 pub(crate) fn trace_of(folder: &Path) -> Option<PathBuf> {
-    let is_there = |path: &PathBuf| path.symlink_metadata().is_ok();
+    // A link is nothing that a store made.
+    let is_there = |path: &PathBuf| path.symlink_metadata().is_ok_and(|meta| meta.is_file() || meta.is_dir());
     TRACES.iter().map(|name| folder.join(name)).find(is_there).or_else(|| {
         let mut keys = std::fs::read_dir(folder.join("keys")).ok()?.flatten();
         let sealed = keys.find(|entry| entry.file_name().to_string_lossy().starts_with(SEALED))?;
@@ -415,10 +418,12 @@ pub(crate) fn trace_of(folder: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Looks at the database of a folder. Where a store was there is one, or it is damaged: no other one is begun in its place.
-pub(crate) fn inspect_store(folder: &Path, database: &Path) -> Result<Header> {
+/// Looks at the database of a folder. Where a store was there is one, or it is damaged: no other one is begun in its place, unless
+/// that is asked for.
+pub(crate) fn inspect_store(folder: &Path, database: &Path, anew: bool) -> Result<Header> {
     let found = inspect(database);
     let what = match &found {
+        Ok(Header::Empty) if anew => return found,
         Ok(Header::Empty) if database.symlink_metadata().is_err() => "is missing".to_owned(),
         Ok(Header::Empty) => "is empty".to_owned(),
         // A database of another program was put there by somebody.
@@ -448,10 +453,11 @@ fn begins_like_a_database(path: &Path) -> bool {
 }
 
 /// Looks at the file. Where another process may be creating it at this moment, a refusal counts under the lock only.
-pub(crate) fn inspect_settled(folder: &Path, database: &Path, bound: Duration) -> Result<Header> {
-    match inspect_store(folder, database) {
+pub(crate) fn inspect_settled(location: &Location, folder: &Path, database: &Path) -> Result<Header> {
+    let (bound, anew) = (location.busy_bound, location.anew);
+    match inspect_store(folder, database, anew) {
         Err(seen) if folder.join(OPEN_LOCK).exists() => match lock_opening(folder, bound) {
-            Ok(_lock) => inspect_store(folder, database),
+            Ok(_lock) => inspect_store(folder, database, anew),
             Err(Error::Busy { detail }) => Err(Error::Busy { detail }),
             Err(_) => Err(seen),
         },

@@ -83,6 +83,7 @@ impl Memory {
             busy_bound: std::time::Duration::ZERO,
             migrations: migrations::SQLITE,
             now: 0,
+            anew: false,
         };
         let connection = open(&location).unwrap().connection;
         connection.execute_batch(RULES).unwrap();
