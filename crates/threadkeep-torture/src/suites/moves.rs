@@ -108,7 +108,8 @@ const KINDS: [Kind; 17] = [
     goes_on("a backup restored over it", restore_over),
     beside_another(goes_on("another handle in the process", |_| Ok(()))),
     back("another folder bound over it", bind_over, |at| {
-        tools::run("umount", &[&at.store.display().to_string()]).map(drop)
+        // Lazily: whoever looks up a name in it at this moment, as a writer that is refused again and again does, keeps it busy.
+        tools::run("umount", &["--lazy", &at.store.display().to_string()]).map(drop)
     }),
 ];
 
