@@ -52,6 +52,10 @@ defects! {
     /// A database that was moved, replaced or removed is written further.
     WritesMovedFile,
 
+    // Redactions.
+    /// Content is taken away and nothing is put on record.
+    RedactsOffRecord,
+
     // The handle.
     /// What failed for a reason that may pass is forgotten.
     ForgetsWhatFailed,

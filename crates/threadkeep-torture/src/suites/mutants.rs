@@ -42,6 +42,7 @@ const EXPECTED: &[(&str, Speed, &[&str])] = &[
     ("CommitsHeadApart", Speed::Quick, &["T01"]),
     ("NeverLeavesGate", Speed::Slow, &["T01"]),
     ("WritesMovedFile", Speed::Slow, &["T14 database removed"]),
+    ("RedactsOffRecord", Speed::Quick, &["T02 redact"]),
     ("ForgetsWhatFailed", Speed::Quick, &["T05", "T06"]),
     ("OvertakesWhatWasKept", Speed::Quick, &["T05", "T06"]),
     ("QueuesWithoutOrder", Speed::Slow, &["T06"]),

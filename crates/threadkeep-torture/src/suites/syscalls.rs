@@ -303,7 +303,9 @@ impl<'a> Suite<'a> {
 
     /// Plays a scenario without a fault in a fresh process.
     fn play_again(&self, name: &str, store: &Path, other: &Path) -> Result<Vec<String>> {
-        let (status, lines) = Child::start(command(self.plan, store, name, 0, Some(other), false))?.finish()?;
+        let (status, lines) =
+            Child::start(command(self.plan, store, name, 0, (!other.as_os_str().is_empty()).then_some(other), false))?
+                .finish()?;
         match status.success() {
             true => Ok(lines),
             false => Err(format!("a fresh process can't {name}: {}", lines.last().map_or("", String::as_str))),

@@ -17,6 +17,7 @@ use crate::id::{Address, ItemId, ItemKey, ThreadId};
 use crate::item::{Hash, Kind, Role};
 use crate::log::read::{load_spliced, read_ids};
 use crate::log::{blobs, path};
+use crate::planted::{self, Defect};
 use crate::records;
 use crate::seal::{RedactedItem, RedactionRecord};
 use crate::secrets;
@@ -127,7 +128,9 @@ pub(crate) fn item(
 
 /// Puts a redaction on record, and notes that the pages and the log still hold what was there.
 pub(crate) fn put_record(tx: &mut dyn Tx, store: Uuid, record: &RedactionRecord) -> Result<()> {
-    records::put_redaction(tx, store, record)?;
+    if !planted::is(Defect::RedactsOffRecord) {
+        records::put_redaction(tx, store, record)?;
+    }
     tx.execute(NOTE_ERASURE, &[Value::Blob(&[1])]).map(drop)
 }
 
