@@ -508,6 +508,23 @@ fn a_reader_of_an_old_state_keeps_traces_and_that_is_said_until_they_are_gone() 
 }
 
 #[test]
+fn copies_from_before_are_named_and_left() {
+    let temp = tempfile::tempdir().unwrap();
+    let folder = temp.path().join("store");
+    let Scene { store, thread, secrets } = scene(&folder);
+    let copies = ["backups/mine.db", "kept-0190a0b0/threadkeep.db"].map(|name| folder.join(name));
+    for copy in &copies {
+        std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        std::fs::write(copy, SECRET).unwrap();
+    }
+    let report = store.redact(&thread, places(&store, &thread, &secrets), because("a key")).unwrap();
+    let named = |path: &Path| report.remains.iter().any(|words| words.starts_with(&path.display().to_string()));
+    assert!(named(&copies[0]) && named(copies[1].parent().unwrap()), "{report:?}");
+    assert_eq!((report.erased, report.remains.len()), (Some(true), 2));
+    assert!(copies.iter().all(|copy| copy.exists()));
+}
+
+#[test]
 fn what_can_not_be_asked_is_refused() {
     let temp = tempfile::tempdir().unwrap();
     let folder = temp.path().join("store");

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{Inner, Threads, on_a_thread};
 use crate::concurrency::block_on;
 use crate::copy::CopyProblem;
-use crate::db::{Sync, Tx};
+use crate::db::{Sync, Tx, replace};
 use crate::error::{Error, Result};
 use crate::id::{Address, BranchId, ItemId, ItemKey, ThreadId};
 use crate::log::head;
@@ -478,19 +478,23 @@ impl<'a> Redaction<'a> {
             self.report.remains.extend(remains);
             self.report.erased = Some(is_over);
         }
-        for backup in older_backups(self.inner()) {
-            let words = format!("{}: a copy from before; remove it when it is not needed", backup.display());
+        for copy in older_copies(self.inner()) {
+            let words = format!("{}: a copy from before; remove it when it is not needed", copy.display());
             self.report.remains.push(words);
         }
         Ok(self.report)
     }
 }
 
-/// Copies of the store in its own folder, which nobody but its user removes.
-fn older_backups(inner: &Inner) -> Vec<PathBuf> {
-    let folder = inner.folder.as_ref().map(|folder| folder.join("backups"));
-    let entries = folder.and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten().flatten();
-    let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+/// Copies of the store in its own folder, which nobody but its user removes: backups, and what a repair or a restored backup
+/// replaced.
+fn older_copies(inner: &Inner) -> Vec<PathBuf> {
+    let Some(folder) = &inner.folder else { return Vec::new() };
+    let entries_of = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|it| it.path());
+    let is_kept =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(replace::KEPT));
+    let mut found: Vec<PathBuf> = entries_of(folder.join("backups")).collect();
+    found.extend(entries_of(folder.clone()).filter(is_kept));
     found.sort_unstable();
     found
 }
