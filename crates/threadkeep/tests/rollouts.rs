@@ -221,7 +221,7 @@ fn a_lost_first_line_costs_no_item() {
 }
 
 #[test]
-fn a_newer_file_is_refused_and_unknown_lines_are_counted() {
+fn a_newer_file_is_refused_and_unknown_lines_are_counted_and_kept() {
     let temp = tempfile::tempdir().unwrap();
     let store = memory();
     a_thread(&store, "t");
@@ -238,6 +238,32 @@ fn a_newer_file_is_refused_and_unknown_lines_are_counted() {
     std::fs::write(&file, format!("{header}\n{later}{rest}")).unwrap();
     let report = rebuild(&memory(), &file);
     assert!(report.is_whole() && report.unknown == 1, "{report:?}");
+    // The file grows, moves and comes back: what a later version has written stays, until something is taken away.
+    let has_it = || {
+        let file = only_file(temp.path());
+        let bytes = std::fs::read(&file).unwrap();
+        let is_plain = file.extension().is_some_and(|it| it == "jsonl");
+        let text = if is_plain { bytes } else { zstd::decode_all(bytes.as_slice()).unwrap() };
+        String::from_utf8(text).unwrap().matches(&later).count()
+    };
+    let live = store.resume(&id("t"), false).unwrap();
+    live.append(vec![say("on")]).unwrap();
+    live.shutdown().unwrap();
+    mirror(&store, temp.path());
+    assert_eq!(has_it(), 1);
+    store.archive(&id("t")).unwrap();
+    mirror(&store, temp.path());
+    assert_eq!(has_it(), 1);
+    store.unarchive(&id("t")).unwrap();
+    mirror(&store, temp.path());
+    assert_eq!((has_it(), mirror(&store, temp.path()).unchanged), (1, 1));
+    assert!(check(&file).is_whole());
+    let at = store.address_at(&id("t"), 0).unwrap();
+    let options = threadkeep::RedactOptions { reason: "a key".to_owned(), ..threadkeep::RedactOptions::default() };
+    store.redact(&id("t"), vec![at], options).unwrap();
+    mirror(&store, temp.path());
+    assert_eq!(has_it(), 0);
+    std::fs::write(&file, &whole).unwrap();
 
     let newer = signed(&header.replacen("\"version\":1", "\"version\":2", 1));
     std::fs::write(&file, format!("{newer}{rest}")).unwrap();

@@ -113,6 +113,12 @@ fn is_whole(record: &[u8]) -> bool {
     body.starts_with(BEGIN) && digits.is_some_and(|digits| digits == sum(body).as_bytes())
 }
 
+/// Whether a line that is whole is of a kind that is not known here.
+pub(crate) fn is_unknown(record: &[u8]) -> bool {
+    let kind = record.strip_prefix(BEGIN).unwrap_or_default().split(|byte| *byte == b'"').next().unwrap_or_default();
+    ![HEADER, ITEM, TURN, METADATA].iter().any(|known| known.as_bytes() == kind)
+}
+
 /// Reads a line that is whole; what is wrong with it, if it can't be read.
 pub(crate) fn parse(record: &[u8]) -> Result<Line, String> {
     #[derive(Deserialize)]

@@ -579,6 +579,17 @@ impl Scan {
     }
 }
 
+/// The whole lines of a file whose kinds are not known here, as far as it can be read: none of a link, or of what is not there.
+pub(crate) fn unknown_lines(path: &Path) -> Vec<Vec<u8>> {
+    let Ok(mut lines) = Lines::open(path) else { return Vec::new() };
+    let (mut bytes, mut found) = (Vec::new(), Vec::new());
+    while let Ok(Some(_)) = lines.next(&mut bytes) {
+        let records = format::records(&bytes).0.into_iter().map(|(_, record)| record);
+        found.extend(records.filter(|record| format::is_unknown(record)).map(|record| [record, b"\n"].concat()));
+    }
+    found
+}
+
 /// The thread that a file is of: by its first line, else by its metadata, else by its name. Where lines of several threads got into
 /// a file, the one that it is named after counts.
 pub(crate) fn identify(path: &Path) -> Result<ThreadId> {

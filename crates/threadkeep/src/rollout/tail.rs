@@ -174,7 +174,7 @@ async fn anew(source: &Source, folder: &Folder, standing: Standing, former: Opti
     let Standing { snapshot, mut plain, open_turns, .. } = standing;
     let (of, origin) = (Arc::clone(&snapshot), source.store.to_string());
     plain.writers = source.db.read(move |tx| write::every_writer(tx, &of, &origin)).await?;
-    let written = Anew::of(source, snapshot, plain).await?.write(source, folder, former.as_ref()).await?;
+    let written = Anew::of(source, snapshot, plain).await?.write(source, folder, former.as_ref(), true).await?;
     let place = written.entry.file.clone().unwrap_or_default();
     let identity = identity(folder, &place);
     let (said, said_bytes) = (written.said, written.said_bytes);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::files::{self, Entry, Folder, Index};
 use super::format::{self, Header};
-use super::tail;
+use super::{scan, tail};
 use crate::chain;
 use crate::db::Tx;
 use crate::error::{Error, Result};
@@ -58,7 +58,8 @@ pub(crate) async fn mirror(
         anew.remove_others(source, folder, former.as_ref()).await?;
         return Ok(Mirrored::Unchanged);
     }
-    let written = anew.write(source, folder, former.as_ref()).await?;
+    // What is written anew on purpose is to lose what it held.
+    let written = anew.write(source, folder, former.as_ref(), !forced).await?;
     let (items, bytes) = (written.items, written.entry.bytes);
     index.put(written.entry);
     Ok(Mirrored::Written { items, bytes, aside: written.aside })
@@ -98,8 +99,16 @@ impl Anew {
         Ok(Self { snapshot, standing, place, turns, header, metadata, state })
     }
 
-    /// Writes the file, which takes the place of any that the thread has. Of what the store does not have nothing is lost.
-    pub(crate) async fn write(self, source: &Source, folder: &Folder, former: Option<&PathBuf>) -> Result<Written> {
+    /// Writes the file, which takes the place of any that the thread has. Of what the store does not have nothing is lost; with
+    /// `keeps_unknown` lines of kinds that are not known here stay too, unless something was taken away from the thread: nobody
+    /// can tell what they hold of it.
+    pub(crate) async fn write(
+        self,
+        source: &Source,
+        folder: &Folder,
+        former: Option<&PathBuf>,
+        keeps_unknown: bool,
+    ) -> Result<Written> {
         refuse_another(folder, &self.place, &self.snapshot.id)?;
         let mut aside = Vec::new();
         aside.extend(tail::put_aside_if_it_leads(source, folder, &self.place, &self.snapshot.id).await?);
@@ -107,6 +116,9 @@ impl Anew {
         file.write(&self.header)?;
         let items = write_items(source, &self.snapshot, &mut |line| file.write(line)).await?;
         let turns = turn_lines(source, &self.snapshot, &mut |line| file.write(line)).await?;
+        if keeps_unknown && self.standing.redacted == 0 {
+            self.unknown_lines(folder, former).iter().try_for_each(|line| file.write(line))?;
+        }
         file.write(&self.metadata)?;
         file.sync()?;
         // What is mirrored is never ahead of what survives a power cut.
@@ -117,6 +129,13 @@ impl Anew {
         let state = (turns == self.turns).then_some(self.state);
         let entry = Entry { bytes, ..entry(&self.standing, self.place, state) };
         Ok(Written { entry, items, said: self.standing, said_bytes: self.metadata.len() as u64, aside })
+    }
+
+    /// The lines of kinds that are not known here in the file that is replaced, wherever it stands.
+    fn unknown_lines(&self, folder: &Folder, former: Option<&PathBuf>) -> Vec<Vec<u8>> {
+        let all: BTreeSet<PathBuf> = places(&self.standing).into_iter().chain(former.cloned()).collect();
+        let own = all.iter().filter(|place| files::thread_of(place).as_ref() == Some(&self.standing.thread));
+        own.flat_map(|place| scan::unknown_lines(&folder.root.join(place))).collect()
     }
 
     /// Removes the file from where it was before the thread was archived, taken back or purged.
@@ -149,7 +168,7 @@ fn places(standing: &PlainThread) -> [PathBuf; 2] {
 
 /// A file system that takes two ids for one name must not cost a thread its file.
 fn refuse_another(folder: &Folder, place: &PathBuf, thread: &ThreadId) -> Result<()> {
-    match super::scan::identify(&folder.root.join(place)) {
+    match scan::identify(&folder.root.join(place)) {
         Ok(found) if found != *thread => {
             let expected = format!("the rollout of {thread} in {}", place.display());
             Err(Error::Conflict { what: "rollout", expected, found: format!("that of {found}") })
