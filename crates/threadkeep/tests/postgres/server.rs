@@ -19,7 +19,7 @@ listen_addresses = ''
 fsync = off
 synchronous_commit = off
 full_page_writes = off
-max_connections = 100
+max_connections = 300
 shared_buffers = 16MB
 ";
 

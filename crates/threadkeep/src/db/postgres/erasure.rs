@@ -4,7 +4,7 @@
 //! `VACUUM (FULL)` writes a table into new files. What the server itself keeps besides is not a store's to remove.
 
 use std::ops::ControlFlow;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::db::postgres::Place;
 use crate::db::postgres::session::{Purpose, Session};
@@ -24,7 +24,8 @@ const FILES: Statement = Statement {
 
 /// Writes the tables anew, one after the other; whoever uses one waits.
 pub(crate) fn erase(place: &Place) -> Result<Erased> {
-    let mut session = Session::connect(place, Purpose::Write).map_err(|(error, _)| error)?.within(BOUND);
+    let deadline = Instant::now() + place.busy_bound;
+    let mut session = place.connect_until(Purpose::Write, deadline)?.within(BOUND);
     let mut remains = Vec::new();
     for table in TABLES {
         let before = files(&mut session)?;
