@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use uuid::Uuid;
 
 use crate::chain;
-use crate::content;
+use crate::content::{self, Blob};
 use crate::db::{Row, Tx, Value, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::id::{Address, ItemId, ItemKey, ThreadId};
@@ -30,7 +30,7 @@ const PAGE_BYTES: i64 = 4 << 20;
 statements! {
     ITEM_TO_REDACT = "SELECT i.id, i.kind, i.role, i.format, i.digest, i.encoding, i.salt, b.thread, b.id FROM items i
         JOIN branches b ON b.key = i.key >> 32 WHERE i.key = ?1";
-    ERASE_CONTENT = "UPDATE items SET salt = ?2, size = ?3, encoding = ?4, content = ?5 WHERE key = ?1";
+    PUT_CONTENT = "UPDATE items SET salt = ?2, size = ?3, encoding = ?4, content = ?5 WHERE key = ?1";
     NEW_VERSION = "UPDATE threads SET version = version + 1 WHERE id = ?1";
     CHILD_BRANCHES = "SELECT key FROM branches WHERE parent BETWEEN ?1 AND ?2 ORDER BY key";
     OWNER_OF_BRANCH = "SELECT thread FROM branches WHERE key = ?1";
@@ -98,32 +98,37 @@ pub(crate) fn item(
     if is_over {
         return Ok(false);
     }
-    blobs::release(tx, key)?;
-    let nothing = content::redacted(0);
     let replacement = match instead {
         None => {
-            let gone = [key.0.into(), Value::Null, 0.into(), nothing.into(), Value::Null];
-            tx.execute(ERASE_CONTENT, &gone)?;
+            put_content(tx, key, [Value::Null, 0.into(), content::redacted(0).into(), Value::Null], &[])?;
             None
         }
         Some(Instead { content, salt, .. }) => {
             let stored = content::encode(content);
-            let args = [
-                key.0.into(),
-                Value::Blob(salt),
-                i64::try_from(content.len()).unwrap_or(i64::MAX).into(),
-                content::redacted(stored.encoding).into(),
-                Value::Blob(&stored.bytes),
-            ];
-            tx.execute(ERASE_CONTENT, &args)?;
-            blobs::store(tx, key, &stored.blobs)?;
+            let size = i64::try_from(content.len()).unwrap_or(i64::MAX);
+            let encoding = content::redacted(stored.encoding);
+            let values = [Value::Blob(salt), size.into(), encoding.into(), Value::Blob(&stored.bytes)];
+            put_content(tx, key, values, &stored.blobs)?;
             Some(chain::content_digest(&found.kind, found.role.as_ref(), &found.format, salt, content))
         }
     };
     let subject = RedactedItem { depth: key.depth(), ..found.item };
     record(tx, store, &found.thread, Some(subject), replacement, grounds)?;
-    tx.execute(NEW_VERSION, &[found.thread.as_str().into()])?;
+    raise_version(tx, &found.thread)?;
     Ok(true)
+}
+
+/// Puts salt, size, encoding and content of an item in the place of what stands there; payloads that nobody uses any more go.
+pub(crate) fn put_content(tx: &mut dyn Tx, key: ItemKey, values: [Value<'_>; 4], payloads: &[Blob]) -> Result<()> {
+    blobs::release(tx, key)?;
+    let [salt, size, encoding, content] = values;
+    tx.execute(PUT_CONTENT, &[key.0.into(), salt, size, encoding, content])?;
+    blobs::store(tx, key, payloads)
+}
+
+/// Lets copies and rollouts of a thread see that something of it changed.
+pub(crate) fn raise_version(tx: &mut dyn Tx, thread: &ThreadId) -> Result<()> {
+    tx.execute(NEW_VERSION, &[thread.as_str().into()]).map(drop)
 }
 
 /// Puts a redaction on record, and notes that the pages and the log still hold what was there.
@@ -433,7 +438,7 @@ pub(crate) fn put_beside(
         tx.execute(PUT_STATE, &[(*key).into(), Value::Blob(state)])?;
     }
     record(tx, store, thread, None, None, grounds)?;
-    tx.execute(NEW_VERSION, &[id])?;
+    raise_version(tx, thread)?;
     Ok(true)
 }
 
@@ -469,5 +474,5 @@ pub(crate) fn put_kept_bytes(
         tx.execute(PUT_KEPT_BYTES, &[(*source).into(), (*position).into(), Value::Blob(bytes)])?;
     }
     record(tx, store, thread, None, None, grounds)?;
-    tx.execute(NEW_VERSION, &[thread.as_str().into()]).map(drop)
+    raise_version(tx, thread)
 }

@@ -82,8 +82,6 @@ statements! {
         git_branch = ?24, git_origin = ?25, cli_version = ?26, sandbox_policy = ?27, approval_policy = ?28, memory_mode = ?29,
         persona = ?30, parent = ?31, end_reason = ?32, token_usage = ?33, extra = ?34 WHERE id = ?1";
     REDACTED_ROW = "SELECT salt, size, encoding, content FROM items WHERE key = ?1";
-    PUT_REDACTED = "UPDATE items SET salt = ?2, size = ?3, encoding = ?4, content = ?5 WHERE key = ?1";
-    RAISE_VERSION = "UPDATE threads SET version = version + 1 WHERE id = ?1";
     ONE_CHECKED = concat!("SELECT ", checked_columns!(), " FROM items i LEFT JOIN writers w ON w.key = i.writer WHERE i.key = ?1");
     PUT_WORKSPACE = "UPDATE threads SET workspace = ?2 WHERE id = ?1";
     NAME_STUB = "UPDATE threads SET status = ?2 WHERE id = ?1 AND shelf = 3";
@@ -578,11 +576,8 @@ pub(crate) fn put_redactions(tx: &mut dyn Tx, store: Uuid, thread: &ThreadId, pa
         if known.is_some_and(|known| known.at >= record.at) {
             continue;
         }
-        blobs::release(tx, key)?;
-        let mut args = vec![key.0.into()];
-        args.extend(values.iter().map(Owned::value));
-        tx.execute(PUT_REDACTED, &args)?;
-        blobs::store(tx, key, blobs)?;
+        let [salt, size, encoding, content] = values.as_slice() else { continue };
+        redact::put_content(tx, key, [salt, size, encoding, content].map(Owned::value), blobs)?;
         redact::put_record(tx, store, record)?;
         let mut checked = query_one(tx, ONE_CHECKED, &[key.0.into()], read_checked)?;
         if let Some(checked) = &mut checked {
@@ -591,7 +586,7 @@ pub(crate) fn put_redactions(tx: &mut dyn Tx, store: Uuid, thread: &ThreadId, pa
                 return Err(Error::corrupt(format!("item {} at depth {}", subject.id, subject.depth), problem));
             }
         }
-        tx.execute(RAISE_VERSION, &[thread.as_str().into()])?;
+        redact::raise_version(tx, thread)?;
     }
     Ok(())
 }

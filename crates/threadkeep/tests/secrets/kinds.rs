@@ -57,6 +57,10 @@ fn kinds() -> Vec<(&'static str, String, String)> {
     add("sendgrid-api-token", "x=", sendgrid, " ");
     let age = format!("{}-1{}", ["AGE-SECRET", "-KEY"].concat(), letters("QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L", 58, 27));
     add("age-secret-key", "", age, "");
+    add("jfrog-repository-api-key", "key ", ["AK", "Cp"].concat() + &letters(ALL, 69, 28), " ");
+    add("jfrog-reference-token", "token ", ["cm", "Vmd"].concat() + &letters(ALL, 59, 29), " ");
+    let assigned = [["arti", "factory"].concat().as_str(), "_token = "].concat();
+    add("jfrog-identity-token", &assigned, letters(LOWER, 64, 30), "\n");
     kinds
 }
 
