@@ -1,11 +1,14 @@
 //! Removing every trace of what was overwritten or deleted from the tables of a server.
 //!
 //! An update leaves the former row in its table until a vacuum takes it, and the vacuum leaves its bytes in the page. Only
-//! `VACUUM (FULL)` writes a table into new files. What the server itself keeps besides is not a store's to remove.
+//! `VACUUM (FULL)` writes a table into new files, and it too carries along rows that somebody's older transaction may still
+//! read: so the server is asked how many these were, and it is done again once they have ended. What the server itself keeps
+//! besides is not a store's to remove.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use crate::concurrency::thread;
 use crate::db::postgres::Place;
 use crate::db::postgres::session::{Purpose, Session};
 use crate::db::{Erased, Statement, Tx as _};
@@ -15,6 +18,8 @@ use crate::error::Result;
 const TABLES: [&str; 7] = ["items", "blobs", "threads", "segments", "sources", "branches", "turns"];
 /// Writing a large table anew takes as long as it takes.
 const BOUND: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// How long is waited before a table is written anew again; twice as long each time.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
 
 const FILES: Statement = Statement {
     name: "FILES_OF_TABLES",
@@ -22,21 +27,31 @@ const FILES: Statement = Statement {
         unnest(ARRAY['items', 'blobs', 'threads', 'segments', 'sources', 'branches', 'turns']) AS t",
 };
 
-/// Writes the tables anew, one after the other; whoever uses one waits.
+/// How writing a table anew ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rewriting {
+    Done,
+    /// Rows of before came along, for transactions that began before they were replaced.
+    CarriedAlong,
+    /// The server only warned.
+    Refused,
+}
+
+/// Writes the tables anew, one after the other; whoever uses one waits. Waits for older transactions as long as for a lock.
 pub(crate) fn erase(place: &Place) -> Result<Erased> {
     let deadline = Instant::now() + place.busy_bound;
     let mut session = place.connect_until(Purpose::Write, deadline)?.within(BOUND);
     let mut remains = Vec::new();
     for table in TABLES {
-        let before = files(&mut session)?;
-        session.batch(&format!("VACUUM (FULL) {table}")).map_err(|refusal| refusal.error)?;
-        if files(&mut session)? == before {
-            // The server only warns, and not us.
-            remains.push(format!(
-                "the table {table} of {}: only its owner can have it written anew; redact --finish as that role",
-                place.address
-            ));
-        }
+        let what = match rewrite_until(&mut session, table, deadline)? {
+            Rewriting::Done => continue,
+            Rewriting::Refused => "only its owner can have it written anew; redact --finish as that role",
+            Rewriting::CarriedAlong => {
+                "it keeps former rows for a transaction, a replication slot or a replica's query that is older than they are; \
+                 redact --finish once that has ended"
+            }
+        };
+        remains.push(format!("the table {table} of {}: {what}", place.address));
     }
     let is_over = remains.is_empty();
     remains.push(
@@ -44,6 +59,39 @@ pub(crate) fn erase(place: &Place) -> Result<Erased> {
             .to_owned(),
     );
     Ok(Erased { remains, is_over })
+}
+
+fn rewrite_until(session: &mut Session, table: &str, deadline: Instant) -> Result<Rewriting> {
+    let mut wait = FIRST_WAIT;
+    loop {
+        let outcome = rewrite(session, table)?;
+        if outcome != Rewriting::CarriedAlong || Instant::now() + wait >= deadline {
+            return Ok(outcome);
+        }
+        thread::sleep(wait);
+        wait *= 2;
+    }
+}
+
+fn rewrite(session: &mut Session, table: &str) -> Result<Rewriting> {
+    let before = files(session)?;
+    session.remarks();
+    session.batch(&format!("VACUUM (FULL, VERBOSE) {table}")).map_err(|refusal| refusal.error)?;
+    let carried: Vec<u64> = session.remarks().iter().filter_map(|remark| first_number(remark.detail()?)).collect();
+    Ok(match carried.iter().sum() {
+        _ if files(session)? == before => Rewriting::Refused,
+        // Nothing said is not nothing carried along.
+        0_u64 if !carried.is_empty() => Rewriting::Done,
+        _ => Rewriting::CarriedAlong,
+    })
+}
+
+/// The number of rows that can't be removed yet: nothing else tells it. In every language of the server it is the detail's
+/// first number (`%.0f dead row versions cannot be removed yet.`, in `copy_table_data` of PostgreSQL's `cluster.c`, 14 to 18).
+fn first_number(detail: &str) -> Option<u64> {
+    let digits = detail.trim_start_matches(|it: char| !it.is_ascii_digit());
+    let end = digits.find(|it: char| !it.is_ascii_digit()).unwrap_or(digits.len());
+    digits[..end].parse().ok()
 }
 
 fn files(session: &mut Session) -> Result<String> {

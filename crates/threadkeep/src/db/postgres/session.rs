@@ -7,12 +7,15 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_channel::mpsc;
 use futures_util::StreamExt as _;
 use futures_util::future::{join, maybe_done};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
+use tokio_postgres::error::DbError;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
-use tokio_postgres::{Client, Config, NoTls, RowStream};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, RowStream};
 
 use crate::db::postgres::Place;
 use crate::db::postgres::refusal::{self, Fate, Refusal};
@@ -23,6 +26,9 @@ use crate::error::{Error, Result};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a statement that only reads may take.
 const READ_BOUND: Duration = Duration::from_secs(300);
+
+/// How many of the server's remarks are kept until they are read; later ones are dropped.
+const REMARKS: usize = 64;
 
 /// The time by the server, in milliseconds since the epoch.
 const CLOCK: Statement =
@@ -78,6 +84,7 @@ pub(crate) struct Session {
     runtime: Runtime,
     client: Client,
     prepared: HashMap<&'static str, tokio_postgres::Statement>,
+    remarks: mpsc::Receiver<DbError>,
     bound: Duration,
     place: String,
 }
@@ -94,12 +101,13 @@ impl Session {
         let shown = place.address.to_string();
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| (Error::Backend { detail: format!("no runtime: {error}") }, false))?;
-        let client = runtime.block_on(dial(place)).map_err(|error| refusal::judge_connecting(&error, &shown))?;
+        let (tell, remarks) = mpsc::channel(REMARKS);
+        let client = runtime.block_on(dial(place, tell)).map_err(|error| refusal::judge_connecting(&error, &shown))?;
         let bound = match purpose {
             Purpose::Read => READ_BOUND + PATIENCE,
             Purpose::Write => place.busy_bound + PATIENCE,
         };
-        let session = Self { runtime, client, prepared: HashMap::new(), bound, place: shown };
+        let session = Self { runtime, client, prepared: HashMap::new(), remarks, bound, place: shown };
         match session.batch(&settings(place, purpose)) {
             Ok(()) => Ok(session),
             Err(refusal) => Err((refusal.error, refusal.fate == Fate::Lost)),
@@ -114,6 +122,11 @@ impl Session {
     /// Runs statements without parameters.
     pub(crate) fn batch(&self, sql: &str) -> Result<(), Refusal> {
         self.wait(self.client.batch_execute(sql))
+    }
+
+    /// What the server remarked on the statements since this was asked last.
+    pub(crate) fn remarks(&mut self) -> Vec<DbError> {
+        std::iter::from_fn(|| self.remarks.try_recv().ok()).collect()
     }
 
     /// A transaction, begun with its first statement.
@@ -164,26 +177,38 @@ pub(crate) fn configure(place: &Place) -> Config {
     config
 }
 
-async fn dial(place: &Place) -> Result<Client, tokio_postgres::Error> {
+async fn dial(place: &Place, tell: mpsc::Sender<DbError>) -> Result<Client, tokio_postgres::Error> {
     let config = configure(place);
     // The connection is a task of the session's own runtime, which runs whenever the session waits for something.
     match &place.tls {
         Some(tls) => {
             let (client, connection) = config.connect(tls.clone()).await?;
-            tokio::spawn(async move { log_end(connection.await) });
+            tokio::spawn(drive(connection, tell));
             Ok(client)
         }
         None => {
             let (client, connection) = config.connect(NoTls).await?;
-            tokio::spawn(async move { log_end(connection.await) });
+            tokio::spawn(drive(connection, tell));
             Ok(client)
         }
     }
 }
 
-fn log_end(outcome: Result<(), tokio_postgres::Error>) {
-    if let Err(error) = outcome {
-        tracing::debug!(%error, "a connection ended");
+async fn drive<S, T>(mut connection: Connection<S, T>, mut tell: mpsc::Sender<DbError>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
+        match message {
+            // Where nobody reads them, the first ones are kept.
+            Ok(AsyncMessage::Notice(remark)) => drop(tell.try_send(remark)),
+            Ok(_) => {}
+            Err(error) => {
+                tracing::debug!(%error, "a connection ended");
+                return;
+            }
+        }
     }
 }
 
