@@ -25,6 +25,7 @@ use crate::rollout::live::LiveStatus;
 use crate::rollout::scan::{LineProblem, RolloutReport};
 use crate::rollout::{MirrorReport, RebuildReport, RewrittenRollouts};
 use crate::seal::Anchors;
+use crate::search::{SearchPage, SearchQuery};
 use crate::secrets::Rules;
 use crate::sources::{FilePart, ImportBatch, KnownRecord, SourceFile, SourceStamp};
 use crate::stats::Stats;
@@ -430,6 +431,7 @@ mirror! { Threads, "Threads":
     fn get(&self, thread: &ThreadId) -> Result<Thread>;
     fn latest(&self) -> Result<Option<ThreadId>>;
     fn list(&self, query: ListQuery) -> Result<Page<Thread>>;
+    fn search(&self, query: SearchQuery) -> Result<SearchPage>;
     fn update(&self, thread: &ThreadId, patch: ThreadPatch) -> Result<Thread>;
     fn archive(&self, thread: &ThreadId) -> Result<Thread>;
     fn unarchive(&self, thread: &ThreadId) -> Result<Thread>;

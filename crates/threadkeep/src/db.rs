@@ -11,6 +11,7 @@ pub(crate) mod gate;
 pub(crate) mod group;
 pub(crate) mod helping;
 pub(crate) mod identity;
+pub(crate) mod index;
 pub(crate) mod look;
 pub(crate) mod migrations;
 pub(crate) mod news;

@@ -40,6 +40,7 @@ use crate::stats::{self, Stats};
 use crate::thread::{NewThread, Status, Thread};
 use crate::threads::{Creation, Scope};
 use crate::time::Timestamp;
+use crate::view::ViewCodec;
 use crate::workspaces::{self, Keys, WorkspaceInfo};
 use crate::writers;
 
@@ -70,6 +71,7 @@ pub struct StoreOptions {
     pub(crate) anew: bool,
     pub(crate) screen: Screen,
     pub(crate) live_rollouts: LiveRollouts,
+    pub(crate) readers: Vec<Arc<dyn ViewCodec>>,
 }
 
 impl StoreOptions {
@@ -108,6 +110,7 @@ impl StoreOptions {
             anew: false,
             screen: Screen::default(),
             live_rollouts: LiveRollouts::AsStored,
+            readers: Vec::new(),
         }
     }
 
@@ -192,6 +195,14 @@ impl StoreOptions {
     #[must_use]
     pub fn live_rollouts(mut self, live: LiveRollouts) -> Self {
         self.live_rollouts = live;
+        self
+    }
+
+    /// Reads the items of one more format, so that search finds what they say. Items in formats that nothing here reads are
+    /// searched by their bytes.
+    #[must_use]
+    pub fn read_with(mut self, codec: Arc<dyn ViewCodec>) -> Self {
+        self.readers.push(codec);
         self
     }
 

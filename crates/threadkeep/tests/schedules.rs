@@ -52,6 +52,7 @@ mod src {
     pub(crate) mod screen;
     pub(crate) mod seal;
     pub(crate) mod seals;
+    pub(crate) mod search;
     pub(crate) mod secrets;
     pub(crate) mod sources;
     pub(crate) mod stats;
@@ -70,8 +71,8 @@ mod src {
 // The files of the library name each other from the root.
 use src::{
     backup, branch, chain, claim, claims, content, copy, cursor, db, error, examine, finding, follow, host, id, item,
-    keys, live, log, planted, records, repair, rollout, screen, seal, seals, secrets, sources, stats, store, thread,
-    thread_list, thread_store, threads, time, turn, turns, view, workspaces, writers,
+    keys, live, log, planted, records, repair, rollout, screen, seal, seals, search, secrets, sources, stats, store,
+    thread, thread_list, thread_store, threads, time, turn, turns, view, workspaces, writers,
 };
 // And these as the library shows them.
 use id::ThreadId;

@@ -58,7 +58,7 @@ const LAYERS: [&[&str]; 5] = [
         "workspaces",
         "writers",
     ],
-    &["store", "live", "follow", "thread_store", "backup", "copy", "examine", "rollout", "repair"],
+    &["store", "live", "search", "follow", "thread_store", "backup", "copy", "examine", "rollout", "repair"],
     &["blocking", "conformance"],
 ];
 

@@ -1,0 +1,149 @@
+//! The seam of the search index: documents of terms, and boolean expressions over them. Nothing of what they mean is known here.
+//!
+//! An index is derived from a store and may lag behind it; it says itself how far it is. Calls block.
+
+use std::fmt;
+
+use crate::db::Tx;
+use crate::error::Result;
+
+/// The terms of a document, as they stand in its two streams; a break is [`BREAK`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// The main stream, separated by spaces. No term holds a space.
+    pub(crate) words: String,
+    /// The pieces of words, likewise.
+    pub(crate) parts: String,
+    /// What it is filtered by, likewise; their order has no meaning.
+    pub(crate) tags: String,
+}
+
+/// Stands between terms that are not neighbours.
+pub(crate) const BREAK: &str = "_";
+
+/// What a document is made of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Subject {
+    /// An item, by its key.
+    Item(i64),
+    /// A thread's title.
+    Title(String),
+}
+
+/// A document to be added; it gets the next number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Document {
+    pub(crate) subject: Subject,
+    pub(crate) terms: Terms,
+    /// Tells one title of a thread from another; 0 for items.
+    pub(crate) stamp: i64,
+    /// Whether nothing here reads its format, so that another program may read more of it.
+    pub(crate) is_unread: bool,
+}
+
+/// How far a branch is in the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) branch: i64,
+    /// The depth of the last item that is in it.
+    pub(crate) depth: u32,
+    /// The link of the chain there: another one tells that the index was made of another store, or of one that lost commits.
+    pub(crate) hash: [u8; 32],
+}
+
+/// What changes at once.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Batch {
+    /// Items from the first key to the last one, both included, that are taken out first with all that says that they are in it.
+    pub(crate) forgotten: Vec<(i64, i64)>,
+    /// Titles that are taken out first.
+    pub(crate) forgotten_titles: Vec<String>,
+    /// In the order in which they get their numbers.
+    pub(crate) added: Vec<Document>,
+    /// Branches whose progress is gone for good, and those that have come further.
+    pub(crate) ended: Vec<i64>,
+    pub(crate) reached: Vec<Progress>,
+    /// Up to which number what was taken away on purpose is out of the index.
+    pub(crate) records: Option<i64>,
+}
+
+/// What the index says of itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Up to which number what was taken away on purpose is out of the index.
+    pub(crate) records: i64,
+    /// Other at each change.
+    pub(crate) generation: i64,
+    /// The greatest number of a document; 0 when there is none.
+    pub(crate) top: i64,
+}
+
+/// A branch on which the index is not where the store is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Behind {
+    pub(crate) branch: i64,
+    /// How far the index is; `None` when nothing of the branch is in it.
+    pub(crate) is: Option<Progress>,
+    /// The key of the branch's last item in the store; `None` when the store has no such branch.
+    pub(crate) tip: Option<i64>,
+}
+
+/// A question to the index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Expr {
+    /// The terms stand one after the other in the main stream, or the others do in that of pieces. The last term may be a beginning.
+    Phrase {
+        words: Vec<String>,
+        parts: Vec<String>,
+        is_prefix: bool,
+    },
+    /// The document has the tag.
+    Tag(String),
+    All(Vec<Expr>),
+    Any(Vec<Expr>),
+    /// Every document that fits the first and not the second.
+    Without(Box<Expr>, Box<Expr>),
+}
+
+/// A document that fits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fit {
+    pub(crate) number: i64,
+    pub(crate) subject: Subject,
+    /// Whether it only may fit: the engine keeps no more of it.
+    pub(crate) is_doubtful: bool,
+}
+
+/// Whether a change was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Changed {
+    Yes,
+    /// Somebody else is changing it.
+    Busy,
+}
+
+/// An index. What fails as [`crate::Error::Corrupt`] is an index that has to be made anew.
+pub(crate) trait Index: Send + Sync + fmt::Debug {
+    fn standing(&self) -> Result<Standing>;
+
+    /// Where the index is not where the store is, in the order of branches, at most so many; `tx` reads the store.
+    fn behind(&self, tx: &mut dyn Tx, most: usize) -> Result<Vec<Behind>>;
+
+    /// Makes a change in one transaction, if nobody else is making one and the index still is in this generation.
+    fn change(&self, generation: i64, batch: &Batch) -> Result<Changed>;
+
+    /// The documents that fit, greatest number first, of those whose number is at most `upto`.
+    fn find(&self, expr: &Expr, upto: i64, most: usize) -> Result<Vec<Fit>>;
+
+    /// The titles that are in the index: their threads and their stamps.
+    fn titles(&self) -> Result<Vec<(String, i64)>>;
+
+    /// Takes everything out, so that no byte of it is left in any file, whatever state it is in.
+    fn clear(&self) -> Result<()>;
+
+    /// Makes sure that no byte of what was taken out is left in any file; says where some may be.
+    fn erase(&self) -> Result<Vec<String>>;
+
+    /// What it takes on disk, in bytes.
+    fn bytes(&self) -> Result<u64>;
+}
