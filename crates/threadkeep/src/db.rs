@@ -7,6 +7,7 @@ pub(crate) mod commits;
 pub(crate) mod copy;
 pub(crate) mod drift;
 pub(crate) mod erasure;
+pub(crate) mod fts;
 pub(crate) mod gate;
 pub(crate) mod group;
 pub(crate) mod helping;
@@ -596,6 +597,7 @@ fn writer_ended() -> Error {
 /// Every statement text of the crate.
 pub(crate) fn all_statements() -> Vec<Statement> {
     let areas = [
+        crate::db::fts::ALL,
         crate::log::append::ALL,
         crate::log::path::ALL,
         crate::log::read::ALL,

@@ -30,9 +30,11 @@ pub(crate) enum Subject {
     Title(String),
 }
 
-/// A document to be added; it gets the next number.
+/// A document to be added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Document {
+    /// The number that it has already ([`Index::missing`]); else it gets the next one.
+    pub(crate) number: Option<i64>,
     pub(crate) subject: Subject,
     pub(crate) terms: Terms,
     /// Tells one title of a thread from another; 0 for items.
@@ -126,8 +128,13 @@ pub(crate) enum Changed {
 pub(crate) trait Index: Send + Sync + fmt::Debug {
     fn standing(&self) -> Result<Standing>;
 
-    /// Where the index is not where the store is, in the order of branches, at most so many; `tx` reads the store.
-    fn behind(&self, tx: &mut dyn Tx, most: usize) -> Result<Vec<Behind>>;
+    /// Where the index is not where the store is, in the order of branches, at most so many; `tx` reads the store. Everything
+    /// that was changed before `since`, a place in the order by update, is known to be in step; an engine need not use it.
+    fn behind(&self, tx: &mut dyn Tx, since: Option<i64>, most: usize) -> Result<Vec<Behind>>;
+
+    /// Documents whose terms went with those of others, and have to be added again under their numbers; at most so many,
+    /// greatest number first.
+    fn missing(&self, most: usize) -> Result<Vec<(i64, Subject)>>;
 
     /// Makes a change in one transaction, if nobody else is making one and the index still is in this generation.
     fn change(&self, generation: i64, batch: &Batch) -> Result<Changed>;

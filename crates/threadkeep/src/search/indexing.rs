@@ -1,0 +1,468 @@
+//! Bringing the index to where the store is: what is missing in it is read in batches, behind the commits.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+use super::document::{self, Readers, Source, Tools};
+use crate::concurrency::{Mutex, block_on};
+use crate::db::index::{Batch, Behind, Changed, Document, Index, Progress, Standing, Subject};
+use crate::db::{Db, Row, Tx, query_all, query_one, statements};
+use crate::error::{Error, Result};
+use crate::id::{ItemKey, WorkspaceId};
+use crate::item::{Kind, Role};
+use crate::log::{path, read};
+use crate::records;
+use crate::seal::Record;
+use crate::time::Timestamp;
+
+/// How many documents are added at once, and from how many bytes.
+const BATCH: usize = 1_000;
+const BATCH_BYTES: usize = 4 << 20;
+/// How many branches are looked at in one round.
+const BRANCHES: usize = 1_000;
+/// How many records of what was taken away are followed in one round.
+const RECORDS: i64 = 500;
+/// How many items before a tool's result its call is looked for.
+const CALL_WITHIN: i64 = 64;
+/// A transaction that runs beside others may be committed at a place in the order by update that is lower by as much.
+const SLACK: i64 = 64;
+const ROWS: i64 = 256;
+
+statements! {
+    SOURCES = "SELECT key, kind, role, format, created_at, size, encoding, CASE WHEN size <= ?4 THEN content END, hash FROM items
+        WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3";
+    HASH_OF = "SELECT hash FROM items WHERE key = ?1";
+    BRANCH = "SELECT b.base, t.workspace FROM branches b LEFT JOIN threads t ON t.id = b.thread WHERE b.key = ?1";
+    KEY_OF = "SELECT key FROM items WHERE id = ?1";
+    TITLES = "SELECT id, title, workspace FROM threads WHERE title IS NOT NULL AND shelf < 3 ORDER BY id";
+    TITLES_SINCE = "SELECT id, title, workspace FROM threads WHERE updated >= ?1 AND shelf < 3 ORDER BY id";
+    TITLE_OF = "SELECT id, title, workspace FROM threads WHERE id = ?1 AND shelf < 3";
+    HIGHEST_PLACE = "SELECT updated FROM threads ORDER BY updated DESC LIMIT 1";
+}
+
+/// The index of a store, and what is known of how far it is.
+#[derive(Debug)]
+pub(crate) struct Indexer {
+    pub(crate) index: Arc<dyn Index>,
+    pub(crate) readers: Readers,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The generation in which `since` holds.
+    generation: i64,
+    /// Everything that was changed before this place in the order by update is in the index.
+    since: Option<i64>,
+    /// Branches that can't be read on, and why.
+    damaged: BTreeMap<i64, String>,
+}
+
+/// What the index lacks.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Lack {
+    pub(crate) standing: Standing,
+    pub(crate) behind: Vec<Behind>,
+    pub(crate) missing: Vec<(i64, Subject)>,
+    titles: Vec<Title>,
+    forgotten_titles: Vec<String>,
+    records: Vec<Record>,
+    /// The last number on record.
+    last_record: i64,
+    /// The place in the order by update before which nothing is lacking any more once this is done.
+    place: i64,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Title {
+    pub(crate) thread: String,
+    pub(crate) title: Option<String>,
+    pub(crate) workspace: Option<WorkspaceId>,
+}
+
+impl Lack {
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.behind.is_empty()
+            && self.missing.is_empty()
+            && self.titles.is_empty()
+            && self.forgotten_titles.is_empty()
+            && self.last_record <= self.standing.records
+    }
+
+    pub(crate) fn titles(&self) -> &[Title] {
+        &self.titles
+    }
+}
+
+impl Indexer {
+    pub(crate) fn new(index: Arc<dyn Index>, readers: Readers) -> Arc<Self> {
+        Arc::new(Self { index, readers, known: Mutex::default() })
+    }
+
+    /// Brings the index up to date until then; gives what it lacks still. What fails as [`Error::Corrupt`] is the index.
+    pub(crate) fn catch_up(self: &Arc<Self>, db: &Db, until: Instant) -> Result<Lack> {
+        loop {
+            let lack = self.lack(db)?;
+            if lack.is_nothing() {
+                self.note(lack.standing.generation, Some(lack.place));
+                return Ok(lack);
+            }
+            if Instant::now() >= until || self.step(db, &lack)? == Changed::Busy {
+                return Ok(lack);
+            }
+        }
+    }
+
+    /// Does one batch of what is lacking.
+    pub(crate) fn step(self: &Arc<Self>, db: &Db, lack: &Lack) -> Result<Changed> {
+        let (this, work) = (Arc::clone(self), lack.clone());
+        let batch = block_on(db.read(move |tx| this.batch(tx, &work)))?;
+        let changed = self.index.change(lack.standing.generation, &batch)?;
+        if changed == Changed::Yes {
+            let since = self.since(lack.standing.generation);
+            // A purge leaves no thread behind that has changed.
+            let was_purged = lack.records.iter().any(|record| matches!(record, Record::Purge(_)));
+            self.note(lack.standing.generation + 1, since.filter(|_| !was_purged));
+        }
+        Ok(changed)
+    }
+
+    /// What the index lacks, as the store is now.
+    pub(crate) fn lack(self: &Arc<Self>, db: &Db) -> Result<Lack> {
+        let this = Arc::clone(self);
+        block_on(db.read(move |tx| this.look(tx)))
+    }
+
+    /// Why branches can't be read to their ends.
+    pub(crate) fn damage(&self) -> Vec<String> {
+        self.known().damaged.values().cloned().collect()
+    }
+
+    fn known(&self) -> crate::concurrency::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn since(&self, generation: i64) -> Option<i64> {
+        let known = self.known();
+        known.since.filter(|_| known.generation == generation)
+    }
+
+    fn note(&self, generation: i64, since: Option<i64>) {
+        let mut known = self.known();
+        (known.generation, known.since) = (generation, since);
+    }
+
+    fn look(&self, tx: &mut dyn Tx) -> Result<Lack> {
+        let standing = self.index.standing()?;
+        let last_record = records::last(tx)?.0;
+        let records = match last_record > standing.records {
+            true => records::page(tx, standing.records, RECORDS)?,
+            false => Vec::new(),
+        };
+        let place = query_one(tx, HIGHEST_PLACE, &[], |row| row.int(0))?.unwrap_or(0);
+        let slack = if tx.clock()?.is_some() { SLACK } else { 0 };
+        let since = self.since(standing.generation).filter(|_| records.is_empty());
+        let mut behind = self.index.behind(tx, since, BRANCHES)?;
+        {
+            let known = self.known();
+            behind.retain(|it| !known.damaged.contains_key(&it.branch));
+        }
+        let (titles, forgotten_titles) = self.titles(tx, since)?;
+        Ok(Lack {
+            behind,
+            missing: self.index.missing(BATCH)?,
+            titles,
+            forgotten_titles,
+            records,
+            last_record,
+            place: place.saturating_sub(slack),
+            standing,
+        })
+    }
+
+    /// The titles that the index has not as they are, and those that it has and the store has not.
+    fn titles(&self, tx: &mut dyn Tx, since: Option<i64>) -> Result<(Vec<Title>, Vec<String>)> {
+        let current = match since {
+            Some(since) => query_all(tx, TITLES_SINCE, &[since.into()], read_title)?,
+            None => query_all(tx, TITLES, &[], read_title)?,
+        };
+        if current.is_empty() && since.is_some() {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let mut indexed: BTreeMap<String, i64> = self.index.titles()?.into_iter().collect();
+        let (mut changed, mut forgotten) = (Vec::new(), Vec::new());
+        for title in current {
+            let stamp = indexed.remove(&title.thread);
+            if title.title.as_deref().map(document::stamp) == stamp {
+                continue;
+            }
+            forgotten.extend(stamp.map(|_| title.thread.clone()));
+            changed.extend(title.title.is_some().then_some(title));
+        }
+        if since.is_none() {
+            forgotten.extend(indexed.into_keys());
+        }
+        changed.truncate(BATCH);
+        Ok((changed, forgotten))
+    }
+
+    fn batch(&self, tx: &mut dyn Tx, lack: &Lack) -> Result<Batch> {
+        let mut batch = Batch::default();
+        let mut room = Room::default();
+        self.follow_records(tx, lack, &mut batch)?;
+        for title in &lack.titles {
+            batch.added.extend(title_document(title, None));
+        }
+        batch.forgotten_titles.extend(lack.forgotten_titles.iter().cloned());
+        // What is new is looked for more often than what was there before.
+        for behind in &lack.behind {
+            if room.is_full() {
+                break;
+            }
+            self.go_on(tx, *behind, &mut batch, &mut room)?;
+        }
+        for (number, subject) in &lack.missing {
+            if room.is_full() {
+                break;
+            }
+            self.add_again(tx, *number, subject, &mut batch, &mut room)?;
+        }
+        Ok(batch)
+    }
+
+    /// Takes out what was taken away on purpose, and reads what stands there now.
+    fn follow_records(&self, tx: &mut dyn Tx, lack: &Lack, batch: &mut Batch) -> Result<()> {
+        for record in &lack.records {
+            batch.records = Some(record.number());
+            let Record::Redaction(redaction) = record else { continue };
+            let Some(item) = redaction.item else {
+                let thread = redaction.thread.as_str();
+                batch.forgotten_titles.push(thread.to_owned());
+                let title = query_one(tx, TITLE_OF, &[thread.into()], read_title)?;
+                let is_known = lack.titles.iter().any(|title| title.thread == thread);
+                batch.added.extend(title.filter(|_| !is_known).and_then(|title| title_document(&title, None)));
+                continue;
+            };
+            let id = item.id.as_bytes().as_slice();
+            if let Some(key) = query_one(tx, KEY_OF, &[id.into()], |row| row.int(0))?
+                && !batch.forgotten.contains(&(key, key))
+            {
+                batch.forgotten.push((key, key));
+                self.read_run(tx, (key, key), &mut Room::default(), &mut batch.added)?;
+            }
+        }
+        if lack.records.is_empty() && lack.last_record > lack.standing.records {
+            batch.records = Some(lack.last_record);
+        }
+        Ok(())
+    }
+
+    /// Reads a branch on from where the index is.
+    fn go_on(&self, tx: &mut dyn Tx, behind: Behind, batch: &mut Batch, room: &mut Room) -> Result<()> {
+        let whole = (ItemKey::new(behind.branch, 0).0, ItemKey::new(behind.branch, u32::MAX).0);
+        let Some(tip) = behind.tip else {
+            batch.forgotten.push(whole);
+            batch.ended.push(behind.branch);
+            return Ok(());
+        };
+        let base = query_one(tx, BRANCH, &[behind.branch.into()], |row| path::depth(row, 0))?;
+        let Some(base) = base else { return Ok(()) };
+        let mut from = ItemKey::new(behind.branch, base).0;
+        if let Some(is) = behind.is {
+            let reached = ItemKey::new(behind.branch, is.depth).0;
+            let hash = query_one(tx, HASH_OF, &[reached.into()], |row| Ok(row.blob(0)?.to_vec()))?;
+            match hash {
+                Some(hash) if hash == is.hash && reached <= tip => from = reached + 1,
+                // The index was made of another store, or of one that has lost commits since.
+                _ => batch.forgotten.push(whole),
+            }
+        }
+        match self.read_run(tx, (from, tip), room, &mut batch.added) {
+            Ok(Some((key, hash))) => {
+                batch.reached.push(Progress { branch: behind.branch, depth: ItemKey(key).depth(), hash });
+            }
+            Ok(None) => {}
+            Err(error @ Error::Corrupt { .. }) => {
+                let words = format!("what is behind damage can't be searched: {error}");
+                self.known().damaged.insert(behind.branch, words);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn add_again(
+        &self,
+        tx: &mut dyn Tx,
+        number: i64,
+        subject: &Subject,
+        batch: &mut Batch,
+        room: &mut Room,
+    ) -> Result<()> {
+        let is_forgotten = |key: i64| batch.forgotten.iter().any(|(from, to)| (*from..=*to).contains(&key));
+        match subject {
+            Subject::Item(key) if is_forgotten(*key) => {}
+            Subject::Item(key) => {
+                let before = batch.added.len();
+                match self.read_run(tx, (*key, *key), room, &mut batch.added) {
+                    Ok(_) if batch.added.len() > before => {
+                        batch.added.iter_mut().skip(before).for_each(|document| document.number = Some(number));
+                    }
+                    // It is gone, or can't be read.
+                    Ok(_) | Err(Error::Corrupt { .. }) => batch.forgotten.push((*key, *key)),
+                    Err(error) => return Err(error),
+                }
+            }
+            Subject::Title(thread) if batch.forgotten_titles.contains(thread) => {}
+            Subject::Title(thread) => {
+                let title = query_one(tx, TITLE_OF, &[thread.as_str().into()], read_title)?;
+                match title.and_then(|title| title_document(&title, Some(number))) {
+                    Some(document) => batch.added.push(document),
+                    None => batch.forgotten_titles.push(thread.clone()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads items of one branch as long as there is room; gives the key and the hash of the last one.
+    fn read_run(
+        &self,
+        tx: &mut dyn Tx,
+        (from, to): (i64, i64),
+        room: &mut Room,
+        added: &mut Vec<Document>,
+    ) -> Result<Option<(i64, [u8; 32])>> {
+        let branch = ItemKey(from).branch();
+        let workspace = query_one(tx, BRANCH, &[branch.into()], |row| workspace_of(row, 1))?.flatten();
+        let (mut tools, mut next, mut last) = (Tools::default(), from, None);
+        let mut has_looked_back = false;
+        while next <= to && !room.is_full() {
+            let items = sources(tx, next, to, room.rows())?;
+            let Some((source, _)) = items.last() else { break };
+            next = source.key + 1;
+            for (source, hash) in items {
+                let reading = self.readers.read(&source);
+                tools.see(&reading.view);
+                if !has_looked_back && tools.lacks(&reading.view) {
+                    has_looked_back = true;
+                    self.look_back(tx, from, &mut tools)?;
+                }
+                room.take(source.content.len());
+                added.push(Document {
+                    number: None,
+                    subject: Subject::Item(source.key),
+                    terms: document::terms(&source, &reading.view, workspace, &tools),
+                    stamp: 0,
+                    is_unread: reading.is_unread,
+                });
+                last = Some((source.key, hash));
+            }
+        }
+        Ok(last)
+    }
+
+    /// Sees the calls that stand before an item on its branch.
+    fn look_back(&self, tx: &mut dyn Tx, key: i64, tools: &mut Tools) -> Result<()> {
+        let from = (key - CALL_WITHIN).max(ItemKey::new(ItemKey(key).branch(), 0).0);
+        if from >= key {
+            return Ok(());
+        }
+        for (source, _) in sources(tx, from, key - 1, CALL_WITHIN)? {
+            tools.see(&self.readers.read(&source).view);
+        }
+        Ok(())
+    }
+}
+
+/// The items of a range in their order, each with its hash. Content that can't be read is left out; a row that says no item is damage.
+pub(crate) fn sources(tx: &mut dyn Tx, from: i64, to: i64, most: i64) -> Result<Vec<(Source, [u8; 32])>> {
+    let mut found = Vec::new();
+    let mut spliced = Vec::new();
+    let args = [from.into(), to.into(), most.into(), document::MAX_READ.into()];
+    tx.query(SOURCES, &args, &mut |row| {
+        let content = match read::row_content(row, 5, &mut |digest| Err(Error::not_found("blob", digest))) {
+            Ok(content) => content,
+            Err(Error::NotFound { .. }) => {
+                spliced.push(found.len());
+                Vec::new()
+            }
+            Err(Error::Corrupt { .. }) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let hash = row.parse(8, row.blob(8)?.try_into().ok(), "a hash")?;
+        found.push((
+            Source {
+                key: row.int(0)?,
+                kind: Kind::from_word(row.text(1)?),
+                role: row.opt_text(2)?.map(Role::from_word),
+                format: row.text(3)?.to_owned(),
+                created_at: Timestamp(row.int(4)?),
+                content,
+            },
+            hash,
+        ));
+        Ok(ControlFlow::Continue(()))
+    })?;
+    for index in spliced {
+        let Some((source, _)) = found.get_mut(index) else { continue };
+        match read::load_spliced(tx, ItemKey(source.key)) {
+            Ok(content) => source.content = content,
+            Err(Error::Corrupt { .. } | Error::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// What fits into one batch.
+#[derive(Debug, Default)]
+struct Room {
+    documents: usize,
+    bytes: usize,
+}
+
+impl Room {
+    fn is_full(&self) -> bool {
+        self.documents >= BATCH || self.bytes >= BATCH_BYTES
+    }
+
+    fn take(&mut self, bytes: usize) {
+        self.documents += 1;
+        self.bytes += bytes;
+    }
+
+    /// How many rows are asked for: few while they turn out to be large.
+    fn rows(&self) -> i64 {
+        let average = self.bytes / self.documents.max(1);
+        let fitting = (BATCH_BYTES - self.bytes.min(BATCH_BYTES)) / average.max(1);
+        let open = BATCH - self.documents.min(BATCH);
+        let first = if self.documents == 0 { 16 } else { ROWS };
+        i64::try_from(fitting.min(open)).unwrap_or(first).clamp(1, first)
+    }
+}
+
+fn title_document(title: &Title, number: Option<i64>) -> Option<Document> {
+    let words = title.title.as_deref()?;
+    Some(Document {
+        number,
+        subject: Subject::Title(title.thread.clone()),
+        terms: document::title_terms(words, title.workspace),
+        stamp: document::stamp(words),
+        is_unread: false,
+    })
+}
+
+fn read_title(row: &Row<'_>) -> Result<Title> {
+    Ok(Title {
+        thread: row.text(0)?.to_owned(),
+        title: row.opt_text(1)?.map(str::to_owned),
+        workspace: workspace_of(row, 2)?,
+    })
+}
+
+fn workspace_of(row: &Row<'_>, column: usize) -> Result<Option<WorkspaceId>> {
+    Ok(row.opt_blob(column)?.and_then(WorkspaceId::from_slice))
+}
