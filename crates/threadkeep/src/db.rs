@@ -597,7 +597,7 @@ fn writer_ended() -> Error {
 /// Every statement text of the crate.
 pub(crate) fn all_statements() -> Vec<Statement> {
     let areas = [
-        crate::db::fts::ALL,
+        fts::ALL,
         crate::log::append::ALL,
         crate::log::path::ALL,
         crate::log::read::ALL,
@@ -626,6 +626,8 @@ pub(crate) fn all_statements() -> Vec<Statement> {
         crate::repair::admit::ALL,
         crate::repair::settle::ALL,
         crate::follow::ALL,
+        crate::search::asking::ALL,
+        crate::search::indexing::ALL,
         crate::rollout::marks::ALL,
         crate::rollout::setting::ALL,
     ];

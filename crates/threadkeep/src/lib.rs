@@ -57,7 +57,7 @@ mod rollout;
 mod screen;
 mod seal;
 mod seals;
-mod search;
+pub mod search;
 mod secrets;
 mod sources;
 mod stats;
@@ -112,7 +112,7 @@ pub use screen::{Incoming, Screened};
 pub use seal::{
     Anchors, PurgeRecord, Record, RedactedItem, RedactionRecord, Seal, SealedHead, SealedItem, digest_of_heads,
 };
-pub use search::{FoundItem, FoundThread, Hit, SearchPage, SearchQuery, Snippet, Standing};
+pub use search::{FoundItem, FoundThread, Hit, SearchPage, SearchQuery, Standing};
 pub use secrets::{Found, Masked, Rules};
 pub use sources::{
     FilePart, ImportBatch, ImportPart, ImportSegment, KnownRecord, MAX_NOTE_BYTES, SourceFile, SourceStamp,

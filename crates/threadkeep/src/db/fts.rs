@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior, params};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
 use crate::concurrency::{Mutex, thread};
 use crate::db::index::{Batch, Behind, Changed, Document, Expr, Fit, Index, Progress, Standing, Subject};

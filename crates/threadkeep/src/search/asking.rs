@@ -144,7 +144,8 @@ impl Asked {
         }
         let day = |at: Option<Timestamp>, open| at.and_then(document::date_of).unwrap_or(open);
         let (first, last) = (jiff::civil::date(0, 1, 1), jiff::civil::Date::MAX);
-        self.wanted.push(any_of(document::tags_of_days(day(filters.from, first), day(filters.until, last)).into_iter()));
+        self.wanted
+            .push(any_of(document::tags_of_days(day(filters.from, first), day(filters.until, last)).into_iter()));
     }
 
     fn workspaces(
@@ -252,7 +253,8 @@ impl Named {
         let is_id = name.len() >= 6 && self.id.to_string().starts_with(&name.to_ascii_lowercase());
         let path = name.trim_end_matches('/');
         let is_path = |(kind, key): &(String, String)| {
-            kind == "path" && key.split_once(':').and_then(|(_, rest)| rest.split_once(':')).is_some_and(|(_, it)| it == path)
+            kind == "path"
+                && key.split_once(':').and_then(|(_, rest)| rest.split_once(':')).is_some_and(|(_, it)| it == path)
         };
         is_id || self.name.to_lowercase() == name.to_lowercase() || self.keys.iter().any(is_path)
     }

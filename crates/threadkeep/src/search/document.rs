@@ -125,11 +125,7 @@ pub(crate) fn stamp(title: &str) -> i64 {
 }
 
 fn streams(normal: &NormalText) -> Terms {
-    Terms {
-        words: normal.words.joined().to_owned(),
-        parts: normal.parts.joined().to_owned(),
-        tags: String::new(),
-    }
+    Terms { words: normal.words.joined().to_owned(), parts: normal.parts.joined().to_owned(), tags: String::new() }
 }
 
 /// The tools whose calls were seen, by the ids of the calls.
@@ -230,7 +226,7 @@ fn day_tags(at: Timestamp) -> Vec<String> {
 }
 
 pub(crate) fn date_of(at: Timestamp) -> Option<Date> {
-    jiff::Timestamp::from_millisecond(at.0).ok().map(|at| at.to_zoned(TimeZone::UTC).date())
+    jiff::Timestamp::from_millisecond(at.0).ok().map(|at| TimeZone::UTC.to_datetime(at).date())
 }
 
 /// The tags that together say that a day lies between two, both included: as few as there can be.

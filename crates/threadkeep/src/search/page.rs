@@ -1,10 +1,10 @@
 //! What is asked of a search, and what it answers.
 
-use std::ops::Range;
 use std::time::Duration;
 
 use serde::Serialize;
 
+use super::snippet::Snippet;
 use crate::id::{Address, BranchId, ItemId, ThreadId};
 use crate::item::{Kind, Role};
 use crate::thread::Shelf;
@@ -141,18 +141,4 @@ pub enum Standing {
         /// How many items after that one it lies.
         distance: u32,
     },
-}
-
-/// A line of words around what fits.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Snippet {
-    /// The line, without anything that would move a terminal's cursor.
-    pub text: String,
-    /// What fits, as ranges of bytes of `text`, in order.
-    pub marks: Vec<Range<usize>>,
-    /// Whether words before it are left out.
-    pub cut_before: bool,
-    /// Whether words behind it are left out.
-    pub cut_after: bool,
 }
