@@ -25,7 +25,7 @@ use crate::rollout::live::LiveStatus;
 use crate::rollout::scan::{LineProblem, RolloutReport};
 use crate::rollout::{MirrorReport, RebuildReport, RewrittenRollouts};
 use crate::seal::Anchors;
-use crate::search::{SearchPage, SearchQuery};
+use crate::search::{IndexStatus, SearchPage, SearchQuery};
 use crate::secrets::Rules;
 use crate::sources::{FilePart, ImportBatch, KnownRecord, SourceFile, SourceStamp};
 use crate::stats::Stats;
@@ -88,6 +88,14 @@ impl std::ops::Deref for Workspace {
 }
 
 impl Store {
+    /// Waits for [`crate::Store::index_all`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn index_all(&self, progress: impl FnMut(IndexStatus) + Send + 'static) -> Result<IndexStatus> {
+        block_on(self.0.index_all(progress))
+    }
+
     /// Waits for [`crate::Store::open`].
     ///
     /// # Errors
@@ -328,6 +336,8 @@ impl Store {
 
 mirror! { Store, "Store":
     fn workspaces(&self) -> Result<Vec<WorkspaceInfo>>;
+    fn drop_index(&self) -> Result<()>;
+    fn index_status(&self) -> Result<IndexStatus>;
     fn remap(&self, from: WorkspaceId, to: WorkspaceId) -> Result<WorkspaceInfo>;
     fn stats(&self) -> Result<Stats>;
     fn source(&self, path: &str) -> Result<Option<SourceFile>>;

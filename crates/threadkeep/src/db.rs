@@ -628,6 +628,8 @@ pub(crate) fn all_statements() -> Vec<Statement> {
         crate::follow::ALL,
         crate::search::asking::ALL,
         crate::search::indexing::ALL,
+        crate::search::looking::ALL,
+        crate::search::tail::ALL,
         crate::rollout::marks::ALL,
         crate::rollout::setting::ALL,
     ];

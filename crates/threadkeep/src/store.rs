@@ -18,6 +18,8 @@ use std::time::Duration;
 use crate::claim::Holder;
 use crate::claims::{self, Liveness, Pulse};
 use crate::concurrency::{Mutex, block_on, thread};
+use crate::db::fts::SqliteIndex;
+use crate::db::index::Index;
 #[cfg(feature = "postgres")]
 use crate::db::postgres::{self, Opening, address::Address};
 use crate::db::sqlite::{self, Location};
@@ -34,6 +36,9 @@ use crate::rollout::live::LiveMirror;
 use crate::rollout::setting::{self, LiveRollouts};
 use crate::rollout::{files, leading};
 use crate::screen::{self, Incoming, Screen, Screened};
+use crate::search::document::Readers;
+use crate::search::idle::Idle;
+use crate::search::indexing::Indexer;
 use crate::secrets::Rules;
 use crate::sources::{self, FilePart, KnownRecord, SourceFile, SourceStamp};
 use crate::stats::{self, Stats};
@@ -121,6 +126,14 @@ impl StoreOptions {
             return address.to_string();
         }
         self.folder.as_ref().map_or_else(|| "memory".to_owned(), |folder| folder.display().to_string())
+    }
+
+    fn is_in_memory(&self) -> bool {
+        #[cfg(feature = "postgres")]
+        if self.address.is_some() {
+            return false;
+        }
+        self.folder.is_none()
     }
 
     /// Opens for reading only; nothing is created, and writing answers [`Error::ReadOnly`].
@@ -277,6 +290,8 @@ impl Deref for Workspace {
 pub(crate) struct Inner {
     /// First, so that it is dropped first: it reads what it writes to its files.
     pub(crate) mirror: Option<LiveMirror>,
+    /// Likewise: it reads what it indexes.
+    idle: Mutex<Option<Idle>>,
     /// Next, so that everything is written before the holder's file goes.
     pub(crate) db: Db,
     pub(crate) host: Arc<dyn Host>,
@@ -286,12 +301,14 @@ pub(crate) struct Inner {
     pub(crate) id: uuid::Uuid,
     pub(crate) folder: Option<PathBuf>,
     read_only: bool,
+    is_in_memory: bool,
     notices: Vec<String>,
     last_heartbeat: Mutex<Timestamp>,
     pulse: Mutex<Option<Pulse>>,
     keys: Option<KeyFolder>,
     pub(crate) seals_at_shutdown: bool,
     pub(crate) screen: Screen,
+    pub(crate) indexer: Arc<Indexer>,
 }
 
 impl Store {
@@ -489,7 +506,14 @@ impl Workspace {
 
 impl Inner {
     /// A store on a driver that has opened it.
-    pub(crate) fn on(db: Db, options: StoreOptions, liveness: Liveness, notices: Vec<String>) -> Result<Self> {
+    pub(crate) fn on(
+        db: Db,
+        index: Arc<dyn Index>,
+        options: StoreOptions,
+        liveness: Liveness,
+        notices: Vec<String>,
+    ) -> Result<Self> {
+        let is_in_memory = options.is_in_memory();
         let host = options.host;
         let (now, process) = (host.now(), host.process());
         let holder = Holder {
@@ -507,12 +531,14 @@ impl Inner {
         let keys = options.keys.or_else(|| options.folder.as_ref().map(|folder| folder.join(KEYS)));
         let mut inner = Self {
             mirror: None,
+            idle: Mutex::new(None),
             id: store_id(&db, &*host, now)?,
             db,
             liveness,
             holder,
             writer: Mutex::new(None),
             read_only: options.read_only,
+            is_in_memory,
             folder: options.folder,
             notices,
             last_heartbeat: Mutex::new(now),
@@ -520,6 +546,7 @@ impl Inner {
             keys: keys.map(KeyFolder::at),
             seals_at_shutdown: options.seals_at_shutdown,
             screen: options.screen,
+            indexer: Indexer::new(index, Readers::new(options.readers)),
             host,
         };
         inner.notices.extend(block_on(inner.notice_of_age()));
@@ -532,6 +559,9 @@ impl Inner {
             inner.notices.push(format!("{words} {}", mirror.root.join(files::ASIDE).display()));
         }
         inner.notices.extend(leading);
+        if inner.indexer.index.exists().unwrap_or_default() {
+            inner.index_when_idle()?;
+        }
         Ok(inner)
     }
 
@@ -546,6 +576,23 @@ impl Inner {
         let (mirror, notice) = LiveMirror::start(self.source(), root, self.holder.id.clone())?;
         self.mirror = Some(mirror);
         self.notices.extend(notice);
+        Ok(())
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        match self.read_only {
+            true => Err(Error::ReadOnly { detail: "it was opened for reading only".to_owned() }),
+            false => Ok(()),
+        }
+    }
+
+    /// From now on the search index is brought up to date while nobody writes.
+    pub(crate) fn index_when_idle(&self) -> Result<()> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        // In memory a search does all that there is to do.
+        if idle.is_none() && !self.read_only && !self.is_in_memory {
+            *idle = Some(Idle::start(Arc::clone(&self.indexer), self.db.clone())?);
+        }
         Ok(())
     }
 
@@ -705,7 +752,8 @@ fn open_inner(options: StoreOptions) -> Result<Inner> {
     #[cfg(feature = "postgres")]
     if let Some(opening) = options.opening() {
         let (driver, notices) = postgres::open(opening)?;
-        return Inner::on(Db::new(Arc::new(driver)), options, Liveness::leases(), notices);
+        let index: Arc<dyn Index> = Arc::new(SqliteIndex::in_memory());
+        return Inner::on(Db::new(Arc::new(driver)), index, options, Liveness::leases(), notices);
     }
     let location = Location {
         folder: options.folder.clone(),
@@ -716,10 +764,14 @@ fn open_inner(options: StoreOptions) -> Result<Inner> {
         anew: options.anew,
     };
     let opened = sqlite::open(&location)?;
-    let notices = opened.notices.clone();
+    let (notices, journal) = (opened.notices.clone(), opened.journal);
+    let index: Arc<dyn Index> = Arc::new(match &location.folder {
+        Some(folder) => SqliteIndex::in_folder(folder, journal, location.read_only),
+        None => SqliteIndex::in_memory(),
+    });
     let driver = SqliteDriver::start(&location, opened)?;
     let liveness = Liveness::locks(location.folder.as_deref(), !notices.is_empty());
-    Inner::on(Db::new(Arc::new(driver)), options, liveness, notices)
+    Inner::on(Db::new(Arc::new(driver)), index, options, liveness, notices)
 }
 
 /// The store's id, minted by whoever opens it first.

@@ -35,6 +35,7 @@ statements! {
     MOVE_KEYS = "UPDATE workspace_keys SET workspace = ?2 WHERE workspace = ?1";
     MOVE_THREADS = "UPDATE threads SET workspace = ?2 WHERE workspace = ?1";
     DELETE_WORKSPACE = "DELETE FROM workspaces WHERE id = ?1";
+    PUT_MERGED = "INSERT INTO facts (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = excluded.value";
 }
 
 /// A project as the store knows it.
@@ -199,8 +200,19 @@ pub(crate) fn remap(tx: &mut dyn Tx, from: WorkspaceId, to: WorkspaceId) -> Resu
         tx.execute(MOVE_KEYS, &args)?;
         tx.execute(MOVE_THREADS, &args)?;
         tx.execute(DELETE_WORKSPACE, &[from.as_bytes().as_slice().into()])?;
+        note_merged(tx, from, to)?;
     }
     get(tx, to)
+}
+
+/// What begins the name of the fact that says from which workspace threads came to another, followed by the ids of both: what was
+/// indexed of them is known by the former one.
+pub(crate) const MERGED: &str = "workspace-merged:";
+
+/// Notes that threads of one workspace are now in another.
+pub(crate) fn note_merged(tx: &mut dyn Tx, from: WorkspaceId, to: WorkspaceId) -> Result<()> {
+    let name = format!("{MERGED}{from}:{to}");
+    tx.execute(PUT_MERGED, &[name.as_str().into(), to.as_bytes().as_slice().into()]).map(drop)
 }
 
 fn with_keys(tx: &mut dyn Tx, mut info: WorkspaceInfo) -> Result<WorkspaceInfo> {

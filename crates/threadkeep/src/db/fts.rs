@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
 use crate::concurrency::{Mutex, thread};
-use crate::db::index::{Batch, Behind, Changed, Document, Expr, Fit, Index, Progress, Standing, Subject};
+use crate::db::index::{Batch, Behind, Changed, Document, Expr, Fit, Index, Progress, Standing, Subject, tip_columns};
 use crate::db::pragmas::{self, Journal};
 use crate::db::sqlite::{self, engine_error};
 use crate::db::{Row, Tx, replace, statements};
@@ -41,9 +41,9 @@ const READERS_KEPT: usize = 4;
 const NAME_BYTES: u64 = 64;
 
 statements! {
-    TIPS = "SELECT key, tip, tip_hash FROM branches ORDER BY key";
-    TIPS_SINCE = "SELECT b.key, b.tip, b.tip_hash FROM threads t JOIN branches b ON b.thread = t.id
-        WHERE t.updated >= ?1 ORDER BY b.key";
+    TIPS = concat!("SELECT ", tip_columns!(), " FROM branches b JOIN threads t ON t.id = b.thread ORDER BY b.key");
+    TIPS_SINCE = concat!("SELECT ", tip_columns!(), " FROM threads t JOIN branches b ON b.thread = t.id
+        WHERE t.updated >= ?1 ORDER BY b.key");
 }
 
 const SCHEMA: &str = "
@@ -75,8 +75,11 @@ pub(crate) struct SqliteIndex {
     place: Place,
     open: Mutex<Option<Arc<Open>>>,
     /// What is known of the progress of branches, in the generation in which it was read.
-    known: Mutex<Option<(i64, Arc<HashMap<i64, Progress>>)>>,
+    known: Mutex<Option<Known>>,
 }
+
+/// The generation in which it was read, and the progress of branches.
+type Known = (i64, Arc<HashMap<i64, Progress>>);
 
 #[derive(Debug)]
 enum Place {
@@ -156,6 +159,13 @@ impl SqliteIndex {
 }
 
 impl Index for SqliteIndex {
+    fn exists(&self) -> Result<bool> {
+        match &self.place {
+            Place::Memory => Ok(self.open.lock().unwrap_or_else(PoisonError::into_inner).is_some()),
+            Place::Folder { folder, .. } => Ok(read_pointer(folder)?.is_some()),
+        }
+    }
+
     fn standing(&self) -> Result<Standing> {
         self.read(standing)
     }
@@ -165,16 +175,15 @@ impl Index for SqliteIndex {
         let mut behind = Vec::new();
         let mut seen = BTreeSet::new();
         let mut look = |row: &Row<'_>| {
-            let (branch, tip) = (row.int(0)?, row.int(1)?);
+            let (branch, depth) = (row.int(0)?, row.int(1)?);
             let is = progress.get(&branch).copied();
-            let is_in_step = is.is_some_and(|is| {
-                i64::from(is.depth) == tip & 0xffff_ffff && row.blob(2).is_ok_and(|hash| hash == is.hash)
-            });
+            let is_in_step =
+                is.is_some_and(|is| i64::from(is.depth) == depth && row.blob(2).is_ok_and(|hash| hash == is.hash));
             if since.is_none() {
                 seen.insert(branch);
             }
             if !is_in_step {
-                behind.push(Behind { branch, is, tip: Some(tip) });
+                behind.push(Behind { branch, is, tip: Some(branch << 32 | depth) });
             }
             Ok(std::ops::ControlFlow::Continue(()))
         };
@@ -307,7 +316,7 @@ impl SqliteIndex {
             Some((read_in, progress)) if *read_in == generation => {
                 *read_in += 1;
                 let progress = Arc::make_mut(progress);
-                batch.ended.iter().for_each(|branch| drop(progress.remove(branch)));
+                progress.retain(|branch, _| !batch.ended.contains(branch));
                 progress.extend(batch.reached.iter().map(|reached| (reached.branch, *reached)));
             }
             _ => *known = None,
@@ -536,7 +545,8 @@ fn make_shard(connection: &Connection, shard: i64) -> rusqlite::Result<()> {
     if connection.prepare_cached("INSERT OR IGNORE INTO shards (number) VALUES (?1)")?.execute([shard])? == 1 {
         connection.execute_batch(&format!(
             "CREATE VIRTUAL TABLE shard_{shard} USING fts5(words, parts, tags, content='', columnsize=0,
-               tokenize=\"ascii tokenchars '_.:-%+#'\")"
+               tokenize=\"ascii tokenchars '_.:-%+#'\");
+             INSERT INTO shard_{shard} (shard_{shard}, rank) VALUES ('automerge', 8);"
         ))?;
     }
     Ok(())
@@ -587,11 +597,11 @@ fn question(expr: &Expr) -> Option<String> {
         Expr::Phrase { words, parts, is_prefix } if words == parts => phrase("{words parts}", words, *is_prefix),
         Expr::Phrase { words, parts, is_prefix } => {
             let either = [phrase("words", words, *is_prefix), phrase("parts", parts, *is_prefix)];
-            joined(either.into_iter().flatten().collect(), " OR ")
+            joined(&either.into_iter().flatten().collect::<Vec<_>>(), " OR ")
         }
         Expr::Tag(tag) => phrase("tags", std::slice::from_ref(tag), false),
-        Expr::All(all) => joined(all.iter().map(question).collect::<Option<_>>()?, " AND "),
-        Expr::Any(any) => joined(any.iter().filter_map(question).collect(), " OR "),
+        Expr::All(all) => joined(&all.iter().map(question).collect::<Option<Vec<_>>>()?, " AND "),
+        Expr::Any(any) => joined(&any.iter().filter_map(question).collect::<Vec<_>>(), " OR "),
         Expr::Without(wanted, unwanted) => {
             let wanted = question(wanted)?;
             Some(match question(unwanted) {
@@ -602,8 +612,8 @@ fn question(expr: &Expr) -> Option<String> {
     }
 }
 
-fn joined(parts: Vec<String>, word: &str) -> Option<String> {
-    match parts.as_slice() {
+fn joined(parts: &[String], word: &str) -> Option<String> {
+    match parts {
         [] => None,
         [only] => Some(only.clone()),
         several => Some(format!("({})", several.join(word))),
@@ -683,6 +693,6 @@ fn remove_others(folder: &Path, name: &str) -> Result<()> {
 fn random_name() -> String {
     let mut random = [0; 16];
     // Without the system's randomness a name still is new: it is made for the owner's folder alone, where there is none like it.
-    drop(getrandom::fill(&mut random));
+    let _ = getrandom::fill(&mut random);
     uuid::Uuid::from_bytes(random).simple().to_string()
 }

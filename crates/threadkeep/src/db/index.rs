@@ -7,7 +7,7 @@ use std::fmt;
 use crate::db::Tx;
 use crate::error::Result;
 
-/// The terms of a document, as they stand in its two streams; a break is [`BREAK`].
+/// The terms of a document, as they stand in its two streams. A break between terms that are no neighbours is the term `_`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Terms {
     /// The main stream, separated by spaces. No term holds a space.
@@ -18,8 +18,15 @@ pub(crate) struct Terms {
     pub(crate) tags: String,
 }
 
-/// Stands between terms that are not neighbours.
-pub(crate) const BREAK: &str = "_";
+/// The columns of a branch `b` of a thread `t` that say where it ends: its key, the depth of its last item and the link of the
+/// chain there. While the head stands at the end of a branch, the head alone says where that is.
+macro_rules! tip_columns {
+    () => {
+        "b.key, CASE WHEN t.head_is_tip = 1 AND t.head >> 32 = b.key THEN t.head & 4294967295 ELSE b.tip END,
+         CASE WHEN t.head_is_tip = 1 AND t.head >> 32 = b.key THEN t.head_hash ELSE b.tip_hash END"
+    };
+}
+pub(crate) use tip_columns;
 
 /// What a document is made of.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,7 +93,7 @@ pub(crate) struct Behind {
     pub(crate) branch: i64,
     /// How far the index is; `None` when nothing of the branch is in it.
     pub(crate) is: Option<Progress>,
-    /// The key of the branch's last item in the store; `None` when the store has no such branch.
+    /// The key of the branch's last item in the store; `None` when the store has no such branch, or one without an item.
     pub(crate) tip: Option<i64>,
 }
 
@@ -101,10 +108,10 @@ pub(crate) enum Expr {
     },
     /// The document has the tag.
     Tag(String),
-    All(Vec<Expr>),
-    Any(Vec<Expr>),
+    All(Vec<Self>),
+    Any(Vec<Self>),
     /// Every document that fits the first and not the second.
-    Without(Box<Expr>, Box<Expr>),
+    Without(Box<Self>, Box<Self>),
 }
 
 /// A document that fits.
@@ -126,6 +133,9 @@ pub(crate) enum Changed {
 
 /// An index. What fails as [`crate::Error::Corrupt`] is an index that has to be made anew.
 pub(crate) trait Index: Send + Sync + fmt::Debug {
+    /// Whether there is one already. Where there is none, the next call of another function makes it, if it can.
+    fn exists(&self) -> Result<bool>;
+
     fn standing(&self) -> Result<Standing>;
 
     /// Where the index is not where the store is, in the order of branches, at most so many; `tx` reads the store. Everything

@@ -43,7 +43,7 @@ pub(crate) trait Hear: Send + Sync + Debug {
 /// All who wait for news of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
-    own: Mutex<Option<Weak<dyn Hear>>>,
+    own: Mutex<Vec<Weak<dyn Hear>>>,
     desk: Mutex<Desk>,
     /// How many ears there are; held while the wire is opened and closed.
     ears: Mutex<usize>,
@@ -81,17 +81,18 @@ impl Board {
         Self { wire: Some(wire), ..Self::default() }
     }
 
-    /// Tells this one too, and nobody else in its place, what is committed through this store from now on.
+    /// Tells this one too what is committed through this store from now on, as long as it is there.
     pub(crate) fn tell_too(&self, own: Weak<dyn Hear>) {
-        *self.own.lock().unwrap_or_else(PoisonError::into_inner) = Some(own);
+        let mut all = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|other| other.strong_count() > 0);
+        all.push(own);
     }
 
     /// Tells everybody what was committed through this store.
     pub(crate) fn tell(&self, touched: &Touched) {
-        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(Weak::upgrade);
-        if let Some(own) = own {
-            own.hear(touched);
-        }
+        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        own.iter().filter_map(Weak::upgrade).for_each(|own| own.hear(touched));
+        drop(own);
         if let Some(wire) = &self.wire {
             wire.tell(touched);
         }

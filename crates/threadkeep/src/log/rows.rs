@@ -24,6 +24,7 @@ use crate::records;
 use crate::seal::RedactionRecord;
 use crate::threads;
 use crate::time::Timestamp;
+use crate::workspaces;
 
 /// A page ends at so many items, or when it holds so many bytes.
 const PAGE_ITEMS: i64 = 500;
@@ -83,6 +84,7 @@ statements! {
         persona = ?30, parent = ?31, end_reason = ?32, token_usage = ?33, extra = ?34 WHERE id = ?1";
     REDACTED_ROW = "SELECT salt, size, encoding, content FROM items WHERE key = ?1";
     ONE_CHECKED = concat!("SELECT ", checked_columns!(), " FROM items i LEFT JOIN writers w ON w.key = i.writer WHERE i.key = ?1");
+    WORKSPACE_OF = "SELECT workspace FROM threads WHERE id = ?1";
     PUT_WORKSPACE = "UPDATE threads SET workspace = ?2 WHERE id = ?1";
     NAME_STUB = "UPDATE threads SET status = ?2 WHERE id = ?1 AND shelf = 3";
 }
@@ -725,6 +727,10 @@ pub(crate) fn put_metadata(
     let mut values = vec![id];
     values.extend(metadata.0.iter().map(Owned::value));
     tx.execute(PUT_DETAILS, &values)?;
+    let before = query_one(tx, WORKSPACE_OF, &[id], |row| Ok(WorkspaceId::from_slice(row.blob(0)?)))?.flatten();
+    if let Some(before) = before.filter(|before| *before != workspace) {
+        workspaces::note_merged(tx, before, workspace)?;
+    }
     tx.execute(PUT_WORKSPACE, &[id, workspace.as_bytes().as_slice().into()]).map(drop)
 }
 

@@ -13,6 +13,7 @@ use crate::id::{ItemKey, ThreadId, WorkspaceId};
 use crate::log::{head, path};
 use crate::threads::{self, Scope};
 use crate::time::Timestamp;
+use crate::workspaces::MERGED;
 
 statements! {
     FORKS_FROM_OUTSIDE = "SELECT t.fork_item FROM threads t JOIN branches b ON b.key = t.fork_item >> 32
@@ -22,9 +23,6 @@ statements! {
     BRANCHES_OF = "SELECT key FROM branches WHERE thread = ?1 ORDER BY key";
     FORK_ITEM = "SELECT fork_item FROM threads WHERE id = ?1";
 }
-
-/// What the fact is called that says which workspace one was merged into.
-pub(crate) const MERGED: &str = "workspace-merged:";
 
 /// A question, and what its answers have to be asked besides.
 #[derive(Debug, Clone)]
@@ -225,7 +223,7 @@ fn fence(tx: &mut dyn Tx, workspace: WorkspaceId) -> Result<Expr> {
     let mut next = 0;
     while let Some(id) = ids.get(next).copied() {
         let former = query_all(tx, FORMER, &[id.as_bytes().as_slice().into()], |row| {
-            let name = row.text(0)?.strip_prefix(MERGED).and_then(|id| id.parse().ok());
+            let name = row.text(0)?.strip_prefix(MERGED).and_then(|ids| ids.split_once(':')?.0.parse().ok());
             row.parse(0, name, "the id of a workspace")
         })?;
         ids.extend(former.into_iter().filter(|former| !ids.contains(former)).collect::<Vec<_>>());

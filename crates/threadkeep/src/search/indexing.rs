@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::document::{self, Readers, Source, Tools};
-use crate::concurrency::{Mutex, block_on};
+use super::page::IndexStatus;
+use crate::concurrency::{Mutex, MutexGuard, block_on, thread};
 use crate::db::index::{Batch, Behind, Changed, Document, Index, Progress, Standing, Subject};
 use crate::db::{Db, Row, Tx, query_all, query_one, statements};
 use crate::error::{Error, Result};
@@ -18,8 +19,8 @@ use crate::seal::Record;
 use crate::time::Timestamp;
 
 /// How many documents are added at once, and from how many bytes.
-const BATCH: usize = 1_000;
-const BATCH_BYTES: usize = 4 << 20;
+const BATCH: usize = 2_000;
+const BATCH_BYTES: usize = 2 << 20;
 /// How many branches are looked at in one round.
 const BRANCHES: usize = 1_000;
 /// How many records of what was taken away are followed in one round.
@@ -29,6 +30,9 @@ const CALL_WITHIN: i64 = 64;
 /// A transaction that runs beside others may be committed at a place in the order by update that is lower by as much.
 const SLACK: i64 = 64;
 const ROWS: i64 = 256;
+/// How long others that change the index are waited for where it matters.
+const PATIENCE: Duration = Duration::from_secs(30);
+const STEP: Duration = Duration::from_millis(20);
 
 statements! {
     SOURCES = "SELECT key, kind, role, format, created_at, size, encoding, CASE WHEN size <= ?4 THEN content END, hash FROM items
@@ -115,6 +119,59 @@ impl Indexer {
         }
     }
 
+    /// Does one batch of what is lacking; `None` when nothing is.
+    pub(crate) fn round(self: &Arc<Self>, db: &Db) -> Result<Option<Changed>> {
+        let lack = self.lack(db)?;
+        if lack.is_nothing() {
+            self.note(lack.standing.generation, Some(lack.place));
+            return Ok(None);
+        }
+        self.step(db, &lack).map(Some)
+    }
+
+    /// How far the index is.
+    pub(crate) fn status(self: &Arc<Self>, db: &Db) -> Result<IndexStatus> {
+        if !self.index.exists()? {
+            return Ok(IndexStatus::default());
+        }
+        let lack = self.lack(db)?;
+        Ok(IndexStatus {
+            exists: true,
+            documents: lack.standing.top,
+            bytes: self.index.bytes()?,
+            is_in_step: lack.is_nothing(),
+        })
+    }
+
+    /// Takes out of the index, and of every file of it, what was taken away on purpose up to now; says what is left, and why.
+    pub(crate) fn erase(self: &Arc<Self>, db: &Db) -> Result<Vec<String>> {
+        if !self.index.exists()? {
+            return Ok(Vec::new());
+        }
+        match self.follow_all_records(db).and_then(|remains| Ok([remains, self.index.erase()?].concat())) {
+            Err(Error::Corrupt { .. }) => self.index.clear().map(|()| Vec::new()),
+            outcome => outcome,
+        }
+    }
+
+    fn follow_all_records(self: &Arc<Self>, db: &Db) -> Result<Vec<String>> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let lack = self.lack(db)?;
+            if lack.last_record <= lack.standing.records {
+                return Ok(Vec::new());
+            }
+            if self.step(db, &lack)? == Changed::Yes {
+                continue;
+            }
+            if Instant::now() >= until {
+                let words = "the search index: another program is changing it; redact --finish once it has ended";
+                return Ok(vec![words.to_owned()]);
+            }
+            thread::sleep(STEP);
+        }
+    }
+
     /// Does one batch of what is lacking.
     pub(crate) fn step(self: &Arc<Self>, db: &Db, lack: &Lack) -> Result<Changed> {
         let (this, work) = (Arc::clone(self), lack.clone());
@@ -140,7 +197,7 @@ impl Indexer {
         self.known().damaged.values().cloned().collect()
     }
 
-    fn known(&self) -> crate::concurrency::MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -379,8 +436,7 @@ impl Indexer {
 
 /// The items of a range in their order, each with its hash. Content that can't be read is left out; a row that says no item is damage.
 pub(crate) fn sources(tx: &mut dyn Tx, from: i64, to: i64, most: i64) -> Result<Vec<(Source, [u8; 32])>> {
-    let mut found = Vec::new();
-    let mut spliced = Vec::new();
+    let (mut found, mut spliced, mut bytes) = (Vec::new(), Vec::new(), 0);
     let args = [from.into(), to.into(), most.into(), document::MAX_READ.into()];
     tx.query(SOURCES, &args, &mut |row| {
         let content = match read::row_content(row, 5, &mut |digest| Err(Error::not_found("blob", digest))) {
@@ -392,6 +448,7 @@ pub(crate) fn sources(tx: &mut dyn Tx, from: i64, to: i64, most: i64) -> Result<
             Err(Error::Corrupt { .. }) => Vec::new(),
             Err(error) => return Err(error),
         };
+        bytes += content.len();
         let hash = row.parse(8, row.blob(8)?.try_into().ok(), "a hash")?;
         found.push((
             Source {
@@ -404,7 +461,7 @@ pub(crate) fn sources(tx: &mut dyn Tx, from: i64, to: i64, most: i64) -> Result<
             },
             hash,
         ));
-        Ok(ControlFlow::Continue(()))
+        Ok(if bytes < BATCH_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;
     for index in spliced {
         let Some((source, _)) = found.get_mut(index) else { continue };

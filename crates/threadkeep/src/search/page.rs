@@ -142,3 +142,17 @@ pub enum Standing {
         distance: u32,
     },
 }
+
+/// How far the search index is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct IndexStatus {
+    /// Whether there is one. It is made by the first search.
+    pub exists: bool,
+    /// The greatest number of a document that was given: about how many items and titles were indexed.
+    pub documents: i64,
+    /// The bytes that it takes on disk; 0 in memory.
+    pub bytes: u64,
+    /// Whether everything that is stored is in it.
+    pub is_in_step: bool,
+}

@@ -216,11 +216,16 @@ impl Inner {
 
     /// Rids the files of what is no longer stored; says what is left, and whether that is all that can be done.
     async fn erase(&self) -> Result<(Vec<String>, bool)> {
+        // First: the index is brought to where the redacted store is, and must not be read from what is still there of the other.
+        let (indexer, db) = (Arc::clone(&self.indexer), self.db.clone());
+        let mut remains = on_a_thread("threadkeep-search", move || indexer.erase(&db)).await?;
         let erased = self.db.erase().await?;
-        if erased.is_over {
+        let is_over = erased.is_over && remains.is_empty();
+        if is_over {
             self.db.write(Sync::Synced.free().repeatable(), redact::forget_erasure).await?;
         }
-        Ok((erased.remains, erased.is_over))
+        remains.extend(erased.remains);
+        Ok((remains, is_over))
     }
 
     /// Rids the files of what redactions took away, if that is not done yet. What can't be done now is said when the store is opened.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Threads, inherit};
+use super::{Threads, inherit, on_a_thread};
 use crate::branch::Tree;
 use crate::claim::{ClaimInfo, ReleaseRequest};
 use crate::claims;
@@ -172,6 +172,11 @@ impl Threads {
         }
         for folder in rollouts {
             rollout::forget(&self.inner.source(), &folder, done.clone()).await?;
+        }
+        let (indexer, db) = (Arc::clone(&self.inner.indexer), self.inner.db.clone());
+        // What is left in the index is taken out by whoever uses it next.
+        if let Err(error) = on_a_thread("threadkeep-search", move || indexer.erase(&db)).await {
+            tracing::warn!(%error, "the search index still holds words of what was purged");
         }
         Ok(purged)
     }

@@ -1,0 +1,273 @@
+//! Searching a store: what is found, where it is said to be, and what happens when the index is behind, damaged or gone.
+
+use std::path::Path;
+
+use threadkeep::blocking::{LiveThread, Store};
+use threadkeep::search::{FoundItem, SearchPage, SearchQuery, Standing};
+use threadkeep::{
+    Address, ItemQuery, Kind, NewItem, NewThread, RedactOptions, Role, StoreOptions, ThreadId, ThreadPatch,
+};
+
+fn id(text: &str) -> ThreadId {
+    ThreadId::new(text).unwrap()
+}
+
+fn named(text: &str) -> NewThread {
+    NewThread { id: Some(id(text)), ..NewThread::default() }
+}
+
+fn open(folder: &Path) -> Store {
+    Store::open(StoreOptions::folder(folder)).unwrap()
+}
+
+fn say(live: &LiveThread, text: &str) -> Address {
+    live.append(vec![NewItem::message(Role::User, text)]).unwrap().items[0].address()
+}
+
+fn find(store: &Store, text: &str) -> SearchPage {
+    let page = store.search(SearchQuery::new(text)).unwrap();
+    assert!(page.notices.is_empty(), "{page:?}");
+    page
+}
+
+fn hits(page: &SearchPage) -> Vec<(String, FoundItem)> {
+    let of = |thread: &threadkeep::search::FoundThread| -> Vec<(String, FoundItem)> {
+        thread.hits.iter().filter_map(|hit| Some((thread.id.to_string(), hit.item.clone()?))).collect()
+    };
+    page.threads.iter().flat_map(of).collect()
+}
+
+fn places(page: &SearchPage) -> Vec<(String, u32)> {
+    let mut places: Vec<_> = hits(page).into_iter().map(|(thread, item)| (thread, item.address.depth)).collect();
+    places.sort_unstable();
+    places
+}
+
+#[test]
+fn what_was_acknowledged_is_found_at_once_and_by_other_handles() {
+    let temp = tempfile::tempdir().unwrap();
+    let (store, other) = (open(temp.path()), open(temp.path()));
+    let reader = Store::open(StoreOptions::folder(temp.path()).read_only()).unwrap();
+    let live = store.workspace(Path::new("/w/one")).unwrap().create_now(named("a")).unwrap();
+    for round in 0..50_u32 {
+        say(&live, &format!("the word number{round} was just said"));
+        for searching in [&other, &store, &reader] {
+            let page = find(searching, &format!("number{round}"));
+            assert_eq!(places(&page), [("a".to_owned(), round)], "{round}");
+        }
+    }
+    assert_eq!(places(&find(&other, "just said")).len(), 3, "three of a thread are shown");
+    assert_eq!(find(&other, "just said").threads[0].more, 47);
+}
+
+#[test]
+fn a_prefix_that_forks_share_is_one_hit_and_branches_say_where_they_lie() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let workspace = store.workspace(Path::new("/w/one")).unwrap();
+    let live = workspace.create_now(named("origin")).unwrap();
+    say(&live, "shared beginning about pelicans");
+    let second = say(&live, "second");
+    say(&live, "an abandoned idea about herons");
+    live.rewind(second).unwrap();
+    say(&live, "another way");
+    live.shutdown().unwrap();
+    for fork in ["fork-one", "fork-two"] {
+        store.fork(&id("origin"), Some(second), named(fork)).unwrap();
+    }
+
+    let page = find(&store, "pelicans");
+    let found = hits(&page);
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].1.standing, Standing::ActivePath);
+    assert_eq!(found[0].1.shared_with, [id("fork-one"), id("fork-two")]);
+
+    let found = hits(&find(&store, "herons"));
+    let Standing::Branch { leaves_at, distance, .. } = found[0].1.standing else { panic!("{found:?}") };
+    assert_eq!((leaves_at, distance), (Some(1), 1));
+    assert!(hits(&find(&store, "herons path:active")).is_empty());
+    assert_eq!(hits(&find(&store, "pelicans path:active")).len(), 1);
+    assert_eq!(places(&find(&store, "pelicans thread:fork-two")), [("fork-two".to_owned(), 0)]);
+    assert!(hits(&find(&store, "herons thread:fork-two")).is_empty());
+}
+
+#[test]
+fn a_workspace_sees_what_is_its_own_and_what_its_threads_share() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let (one, two) = (store.workspace(Path::new("/w/one")).unwrap(), store.workspace(Path::new("/w/two")).unwrap());
+    let live = one.create_now(named("mine")).unwrap();
+    let place = say(&live, "the secret garden");
+    say(&live, "the garden wall");
+    live.shutdown().unwrap();
+    assert!(two.search(SearchQuery::new("garden")).unwrap().threads.is_empty());
+    assert_eq!(hits(&one.search(SearchQuery::new("garden")).unwrap()).len(), 2);
+    let elsewhere = two.create_now(named("other")).unwrap();
+    say(&elsewhere, "no plants here");
+    drop(elsewhere);
+    // Forked through the store into its own workspace, then seen through that one alone.
+    store.fork(&id("mine"), Some(place), named("fork")).unwrap();
+    let report = store.remap(one.info().id, two.info().id);
+    assert!(report.is_ok());
+    assert_eq!(places(&two.search(SearchQuery::new("garden")).unwrap()).len(), 2, "what was merged is seen");
+}
+
+#[test]
+fn titles_are_found_and_follow_their_changes() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let live = store.workspace(Path::new("/w/one")).unwrap().create_now(named("a")).unwrap();
+    say(&live, "hello");
+    let title =
+        |title: &str| ThreadPatch { title: threadkeep::Change::Set(title.to_owned()), ..ThreadPatch::default() };
+    store.update(&id("a"), title("Repairing the lighthouse")).unwrap();
+    let page = find(&store, "lighthouse");
+    assert_eq!(page.threads.len(), 1);
+    assert!(page.threads[0].hits[0].item.is_none());
+    store.update(&id("a"), title("Something else")).unwrap();
+    assert!(find(&store, "lighthouse").threads.is_empty());
+    assert_eq!(find(&store, "something").threads.len(), 1);
+    store.update(&id("a"), ThreadPatch { title: threadkeep::Change::Clear, ..ThreadPatch::default() }).unwrap();
+    assert!(find(&store, "something").threads.is_empty());
+}
+
+#[test]
+fn filters_and_operators_choose() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let live = store.workspace(Path::new("/w/one")).unwrap().create_now(named("a")).unwrap();
+    live.append(vec![
+        NewItem::message(Role::User, "please parse the config file"),
+        NewItem::tool_call("c1", "read_file", r#"{"path":"src/config_parser.rs"}"#),
+        NewItem::tool_result("c1", "error: cannot find parseConfig in this scope", true),
+        NewItem::message(Role::Assistant, "配置文件解析失败 because parseConfig is gone, don't worry"),
+    ])
+    .unwrap();
+    let all = |text: &str| SearchQuery { per_thread: 0, ..SearchQuery::new(text) };
+    let depths =
+        |text: &str| places(&store.search(all(text)).unwrap()).into_iter().map(|(_, depth)| depth).collect::<Vec<_>>();
+    assert_eq!(depths("config"), [0, 1, 2, 3]);
+    assert_eq!(depths("config -worry"), [0, 1, 2]);
+    assert_eq!(depths("\"config file\""), [0]);
+    assert_eq!(depths("config_parser.rs"), [1]);
+    assert_eq!(depths("parseconfig"), [2, 3]);
+    assert_eq!(depths("解析"), [3]);
+    assert_eq!(depths("don't"), [3]);
+    assert_eq!(depths("wor*"), [3]);
+    assert_eq!(depths("please OR scope"), [0, 2]);
+    assert_eq!(depths("config role:user"), [0]);
+    assert_eq!(depths("kind:tool_result"), [2]);
+    assert_eq!(depths("tool:read_file"), [1, 2]);
+    assert_eq!(depths("has:error"), [2]);
+    assert_eq!(depths("-config"), Vec::<u32>::new());
+    assert_eq!(depths("after:1d config"), [0, 1, 2, 3]);
+    assert_eq!(depths("before:2001-01-01 config"), Vec::<u32>::new());
+}
+
+#[test]
+fn a_redacted_word_is_found_no_more_and_its_neighbours_are() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let live = store.workspace(Path::new("/w/one")).unwrap().create_now(named("a")).unwrap();
+    let place = say(&live, "the canary zwitscher4711 sings");
+    say(&live, "another canary");
+    live.shutdown().unwrap();
+    assert_eq!(places(&find(&store, "canary")).len(), 2);
+    let options = RedactOptions { reason: "a key".to_owned(), ..RedactOptions::default() };
+    let report = store.redact(&id("a"), vec![place], options).unwrap();
+    assert_eq!(report.erased, Some(true), "{report:?}");
+    assert!(find(&store, "zwitscher4711").threads.is_empty());
+    assert_eq!(places(&find(&store, "canary")), [("a".to_owned(), 1)]);
+    assert_eq!(holding(temp.path(), b"zwitscher4711"), Vec::<String>::new());
+}
+
+/// The files below a folder that hold these bytes.
+fn holding(folder: &Path, bytes: &[u8]) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(holding(&entry.path(), bytes));
+        } else if memchr::memmem::find(&std::fs::read(entry.path()).unwrap(), bytes).is_some() {
+            found.push(entry.path().display().to_string());
+        }
+    }
+    found
+}
+
+#[test]
+fn what_is_purged_leaves_no_word_behind() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let workspace = store.workspace(Path::new("/w/one")).unwrap();
+    for name in ["gone", "stays"] {
+        let live = workspace.create_now(named(name)).unwrap();
+        say(&live, &format!("{name} speaks of quicksilver{name}"));
+        live.shutdown().unwrap();
+    }
+    assert_eq!(find(&store, "speaks").threads.len(), 2);
+    store.delete(&id("gone")).unwrap();
+    assert_eq!(find(&store, "speaks").threads.len(), 1, "the trash is not searched");
+    let trashed = SearchQuery { trashed: true, ..SearchQuery::new("speaks") };
+    assert_eq!(store.search(trashed).unwrap().threads.len(), 2);
+    store.purge(&id("gone")).unwrap();
+    let trashed = SearchQuery { trashed: true, ..SearchQuery::new("speaks") };
+    assert_eq!(store.search(trashed).unwrap().threads.len(), 1);
+    store.erase().unwrap();
+    assert_eq!(holding(&temp.path().join("search"), b"quicksilvergone"), Vec::<String>::new());
+}
+
+#[test]
+fn pages_show_everything_once() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let live = store.workspace(Path::new("/w/one")).unwrap().create_now(named("a")).unwrap();
+    let items = |range: std::ops::Range<u32>| {
+        range.map(|number| NewItem::message(Role::User, format!("counting item {number}"))).collect::<Vec<_>>()
+    };
+    live.append(items(0..700)).unwrap();
+    for per_thread in [0, 50] {
+        let mut query = SearchQuery { per_thread, limit: 37, ..SearchQuery::new("counting") };
+        let mut seen = Vec::new();
+        loop {
+            let page = store.search(query.clone()).unwrap();
+            seen.extend(hits(&page).into_iter().map(|(_, item)| item.address.depth));
+            let more: usize = page.threads.iter().map(|thread| thread.more).sum();
+            if per_thread > 0 {
+                seen.extend(std::iter::repeat_n(u32::MAX, more));
+            }
+            match page.next_cursor {
+                Some(cursor) => query.cursor = Some(cursor),
+                None => break,
+            }
+        }
+        assert_eq!(seen.len(), 700, "{per_thread}");
+        if per_thread == 0 {
+            seen.sort_unstable();
+            assert_eq!(seen, (0..700).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn an_index_of_another_store_or_of_one_that_went_back_is_noticed() {
+    let temp = tempfile::tempdir().unwrap();
+    let folder = temp.path().join("store");
+    {
+        let store = open(&folder);
+        let live = store.workspace(Path::new("/w/one")).unwrap().create_now(named("a")).unwrap();
+        say(&live, "early bird");
+        store.backup(&temp.path().join("backup.db")).unwrap();
+        say(&live, "late owl");
+        assert_eq!(find(&store, "owl").threads.len(), 1);
+        live.shutdown().unwrap();
+    }
+    Store::restore_backup(StoreOptions::folder(&folder), &temp.path().join("backup.db")).unwrap();
+    let store = open(&folder);
+    assert!(find(&store, "owl").threads.is_empty());
+    assert_eq!(places(&find(&store, "bird")), [("a".to_owned(), 0)]);
+    let live = store.resume(&id("a"), false);
+    let live = live.unwrap();
+    say(&live, "young heron");
+    assert_eq!(places(&find(&store, "heron")), [("a".to_owned(), 1)]);
+    assert_eq!(store.items(&id("a"), ItemQuery::default()).unwrap().entries[1].kind, Kind::Message);
+}
