@@ -38,6 +38,8 @@ const SHARD: i64 = 1 << 15;
 const PATIENCE: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(20);
 const READERS_KEPT: usize = 4;
+/// How many letters a beginning of a word has that is too short to be looked up beside something else.
+const SHORT: usize = 2;
 const NAME_BYTES: u64 = 64;
 
 statements! {
@@ -237,7 +239,8 @@ impl Index for SqliteIndex {
     }
 
     fn find(&self, expr: &Expr, upto: i64, most: usize) -> Result<Vec<Fit>> {
-        let Some(question) = question(expr) else { return Ok(Vec::new()) };
+        let (expr, is_doubtful) = without_short_beginnings(expr);
+        let Some(question) = question(&expr) else { return Ok(Vec::new()) };
         self.read(|connection| {
             let transaction = connection.unchecked_transaction()?;
             let mut fits = Vec::new();
@@ -247,6 +250,7 @@ impl Index for SqliteIndex {
                 }
                 find_in(&transaction, shard, &question, upto, most - fits.len(), &mut fits)?;
             }
+            fits.iter_mut().for_each(|fit| fit.is_doubtful = is_doubtful);
             Ok(fits)
         })
     }
@@ -588,6 +592,32 @@ fn subject(row: &rusqlite::Row<'_>, at: usize) -> rusqlite::Result<Subject> {
     match row.get::<_, Option<i64>>(at)? {
         Some(item) => Ok(Subject::Item(item)),
         None => row.get(at + 1).map(Subject::Title),
+    }
+}
+
+/// The expression without beginnings of words that are so short that a large part of all words have them, where something else is
+/// asked for besides; and whether there were any. FTS5 brings together all places of all words with a beginning, whatever
+/// else is asked for: for two letters in a million documents that is a third of a second, while reading the documents that
+/// have the rest shows which have it.
+fn without_short_beginnings(expr: &Expr) -> (Expr, bool) {
+    let is_short = |expr: &Expr| match expr {
+        Expr::Phrase { words, is_prefix: true, .. } => {
+            words.len() == 1 && words.iter().all(|word| word.len() <= SHORT && word.is_ascii())
+        }
+        _ => false,
+    };
+    match expr {
+        Expr::All(all) => {
+            let kept: Vec<Expr> = all.iter().filter(|expr| !is_short(expr)).cloned().collect();
+            let asks_for_words = kept.iter().any(|expr| matches!(expr, Expr::Phrase { .. }));
+            let is_changed = asks_for_words && kept.len() < all.len();
+            (if is_changed { Expr::All(kept) } else { expr.clone() }, is_changed)
+        }
+        Expr::Without(wanted, unwanted) => {
+            let (wanted, is_changed) = without_short_beginnings(wanted);
+            (Expr::Without(Box::new(wanted), unwanted.clone()), is_changed)
+        }
+        _ => (expr.clone(), false),
     }
 }
 

@@ -15,8 +15,9 @@ use crate::item::{FORMAT, Kind, Role};
 use crate::time::Timestamp;
 use crate::view::{Part, View, ViewCodec};
 
-/// Larger contents are found by what they are and when they were made, not by their words.
-pub(crate) const MAX_READ: i64 = 32 << 20;
+/// Larger contents are found by what they are and when they were made, not by their words: reading one takes several times its
+/// size in memory.
+pub(crate) const MAX_READ: i64 = 8 << 20;
 /// The tag of every document.
 pub(crate) const EVERY: &str = "x:all";
 /// The tag of every title.

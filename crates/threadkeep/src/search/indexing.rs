@@ -95,6 +95,15 @@ impl Lack {
             && self.last_record <= self.standing.records
     }
 
+    /// Whether what was lacking when it was looked at is done.
+    fn is_done(&self) -> bool {
+        self.behind.is_empty()
+            && self.missing.is_empty()
+            && self.titles.is_empty()
+            && self.forgotten_titles.is_empty()
+            && self.records.is_empty()
+    }
+
     pub(crate) fn titles(&self) -> &[Title] {
         &self.titles
     }
@@ -108,25 +117,29 @@ impl Indexer {
     /// Brings the index up to date until then; gives what it lacks still. What fails as [`Error::Corrupt`] is the index.
     pub(crate) fn catch_up(self: &Arc<Self>, db: &Db, until: Instant) -> Result<Lack> {
         loop {
-            let lack = self.lack(db)?;
+            let mut lack = self.lack(db)?;
             if lack.is_nothing() {
                 self.note(lack.standing.generation, Some(lack.place));
                 return Ok(lack);
             }
-            if Instant::now() >= until || self.step(db, &lack)? == Changed::Busy {
-                return Ok(lack);
+            let mut was_busy = false;
+            while !was_busy && !lack.is_done() && Instant::now() < until {
+                was_busy = self.step(db, &mut lack)? == Changed::Busy;
+            }
+            if was_busy || Instant::now() >= until {
+                return self.lack(db);
             }
         }
     }
 
     /// Does one batch of what is lacking; `None` when nothing is.
     pub(crate) fn round(self: &Arc<Self>, db: &Db) -> Result<Option<Changed>> {
-        let lack = self.lack(db)?;
+        let mut lack = self.lack(db)?;
         if lack.is_nothing() {
             self.note(lack.standing.generation, Some(lack.place));
             return Ok(None);
         }
-        self.step(db, &lack).map(Some)
+        self.step(db, &mut lack).map(Some)
     }
 
     /// How far the index is.
@@ -157,11 +170,11 @@ impl Indexer {
     fn follow_all_records(self: &Arc<Self>, db: &Db) -> Result<Vec<String>> {
         let until = Instant::now() + PATIENCE;
         loop {
-            let lack = self.lack(db)?;
+            let mut lack = self.lack(db)?;
             if lack.last_record <= lack.standing.records {
                 return Ok(Vec::new());
             }
-            if self.step(db, &lack)? == Changed::Yes {
+            if self.step(db, &mut lack)? == Changed::Yes {
                 continue;
             }
             if Instant::now() >= until {
@@ -172,16 +185,18 @@ impl Indexer {
         }
     }
 
-    /// Does one batch of what is lacking.
-    pub(crate) fn step(self: &Arc<Self>, db: &Db, lack: &Lack) -> Result<Changed> {
+    /// Does one batch of what is lacking, and takes it from there.
+    fn step(self: &Arc<Self>, db: &Db, lack: &mut Lack) -> Result<Changed> {
         let (this, work) = (Arc::clone(self), lack.clone());
-        let batch = block_on(db.read(move |tx| this.batch(tx, &work)))?;
+        let (batch, left) = block_on(db.read(move |tx| this.batch(tx, &work)))?;
         let changed = self.index.change(lack.standing.generation, &batch)?;
         if changed == Changed::Yes {
             let since = self.since(lack.standing.generation);
             // A purge leaves no thread behind that has changed.
             let was_purged = lack.records.iter().any(|record| matches!(record, Record::Purge(_)));
-            self.note(lack.standing.generation + 1, since.filter(|_| !was_purged));
+            *lack = left;
+            lack.standing.generation += 1;
+            self.note(lack.standing.generation, since.filter(|_| !was_purged));
         }
         Ok(changed)
     }
@@ -265,28 +280,29 @@ impl Indexer {
         Ok((changed, forgotten))
     }
 
-    fn batch(&self, tx: &mut dyn Tx, lack: &Lack) -> Result<Batch> {
-        let mut batch = Batch::default();
-        let mut room = Room::default();
+    /// A batch of what is lacking, and what is lacking after it.
+    fn batch(&self, tx: &mut dyn Tx, lack: &Lack) -> Result<(Batch, Lack)> {
+        let (mut batch, mut room) = (Batch::default(), Room::default());
         self.follow_records(tx, lack, &mut batch)?;
-        for title in &lack.titles {
-            batch.added.extend(title_document(title, None));
-        }
+        batch.added.extend(lack.titles.iter().filter_map(|title| title_document(title, None)));
         batch.forgotten_titles.extend(lack.forgotten_titles.iter().cloned());
+        let mut left =
+            Lack { standing: lack.standing, place: lack.place, last_record: lack.last_record, ..Lack::default() };
+        left.standing.records = batch.records.unwrap_or(left.standing.records);
         // What is new is looked for more often than what was there before.
         for behind in &lack.behind {
-            if room.is_full() {
-                break;
+            match room.is_full() {
+                true => left.behind.push(*behind),
+                false => left.behind.extend(self.go_on(tx, *behind, &mut batch, &mut room)?),
             }
-            self.go_on(tx, *behind, &mut batch, &mut room)?;
         }
         for (number, subject) in &lack.missing {
-            if room.is_full() {
-                break;
+            match room.is_full() {
+                true => left.missing.push((*number, subject.clone())),
+                false => self.add_again(tx, *number, subject, &mut batch, &mut room)?,
             }
-            self.add_again(tx, *number, subject, &mut batch, &mut room)?;
         }
-        Ok(batch)
+        Ok((batch, left))
     }
 
     /// Takes out what was taken away on purpose, and reads what stands there now.
@@ -316,16 +332,16 @@ impl Indexer {
         Ok(())
     }
 
-    /// Reads a branch on from where the index is.
-    fn go_on(&self, tx: &mut dyn Tx, behind: Behind, batch: &mut Batch, room: &mut Room) -> Result<()> {
+    /// Reads a branch on from where the index is; gives what is left of it.
+    fn go_on(&self, tx: &mut dyn Tx, behind: Behind, batch: &mut Batch, room: &mut Room) -> Result<Option<Behind>> {
         let whole = (ItemKey::new(behind.branch, 0).0, ItemKey::new(behind.branch, u32::MAX).0);
         let Some(tip) = behind.tip else {
             batch.forgotten.push(whole);
             batch.ended.push(behind.branch);
-            return Ok(());
+            return Ok(None);
         };
         let base = query_one(tx, BRANCH, &[behind.branch.into()], |row| path::depth(row, 0))?;
-        let Some(base) = base else { return Ok(()) };
+        let Some(base) = base else { return Ok(None) };
         let mut from = ItemKey::new(behind.branch, base).0;
         if let Some(is) = behind.is {
             let reached = ItemKey::new(behind.branch, is.depth).0;
@@ -338,16 +354,18 @@ impl Indexer {
         }
         match self.read_run(tx, (from, tip), room, &mut batch.added) {
             Ok(Some((key, hash))) => {
-                batch.reached.push(Progress { branch: behind.branch, depth: ItemKey(key).depth(), hash });
+                let is = Progress { branch: behind.branch, depth: ItemKey(key).depth(), hash };
+                batch.reached.push(is);
+                Ok((key < tip).then_some(Behind { is: Some(is), ..behind }))
             }
-            Ok(None) => {}
+            Ok(None) => Ok(None),
             Err(error @ Error::Corrupt { .. }) => {
                 let words = format!("what is behind damage can't be searched: {error}");
                 self.known().damaged.insert(behind.branch, words);
+                Ok(None)
             }
-            Err(error) => return Err(error),
+            Err(error) => Err(error),
         }
-        Ok(())
     }
 
     fn add_again(
@@ -438,7 +456,7 @@ impl Indexer {
 pub(crate) fn sources(tx: &mut dyn Tx, from: i64, to: i64, most: i64) -> Result<Vec<(Source, [u8; 32])>> {
     let (mut found, mut spliced, mut bytes) = (Vec::new(), Vec::new(), 0);
     let args = [from.into(), to.into(), most.into(), document::MAX_READ.into()];
-    tx.query(SOURCES, &args, &mut |row| {
+    let scanned = tx.query(SOURCES, &args, &mut |row| {
         let content = match read::row_content(row, 5, &mut |digest| Err(Error::not_found("blob", digest))) {
             Ok(content) => content,
             Err(Error::NotFound { .. }) => {
@@ -462,7 +480,12 @@ pub(crate) fn sources(tx: &mut dyn Tx, from: i64, to: i64, most: i64) -> Result<
             hash,
         ));
         Ok(if bytes < BATCH_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
-    })?;
+    });
+    match scanned {
+        // What stands before the damage is whole; whoever goes on behind it is told.
+        Err(Error::Corrupt { .. }) if !found.is_empty() => {}
+        scanned => scanned?,
+    }
     for index in spliced {
         let Some((source, _)) = found.get_mut(index) else { continue };
         match read::load_spliced(tx, ItemKey(source.key)) {
