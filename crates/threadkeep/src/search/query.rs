@@ -219,6 +219,11 @@ impl<'a> Parser<'a> {
             self.tell(format!("Only the first {MAX_PHRASE_WORDS} words of a phrase were searched for."));
             read = text::words(text, MAX_PHRASE_WORDS);
         }
+        if let Some(key) =
+            filters::Key::of(text.trim_end_matches([':', '：'])).filter(|_| !is_quoted && text.ends_with([':', '：']))
+        {
+            self.tell(format!("`{0}:` has no value after it, so `{0}` was searched for as a word.", key.name()));
+        }
         self.terms += 1;
         let Some(node) = phrase_of(&read, prefix || (!is_quoted && is_short_hash(text))) else { return true };
         if !is_negated {
@@ -310,4 +315,181 @@ fn is_short_hash(text: &str) -> bool {
         }
     }
     has == (true, true) && (7..40).contains(&text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Filters, Has, MAX_TERMS, Node, OnPath, Query, parse, phrase};
+    use crate::item::{Kind, Role};
+    use crate::time::Timestamp;
+    use jiff::tz::TimeZone;
+
+    fn read(text: &str) -> Query {
+        parse(text, Timestamp::parse("2026-11-30T09:30:00Z").unwrap(), &TimeZone::UTC)
+    }
+
+    /// A condition on one line: `&(a b)`, `|(a b)`, `-a`, phrases as `a+b`, and their parts after a slash if they are others.
+    fn shown(node: &Node) -> String {
+        let list = |nodes: &[Node]| nodes.iter().map(shown).collect::<Vec<_>>().join(" ");
+        match node {
+            Node::All(nodes) => format!("&({})", list(nodes)),
+            Node::Any(nodes) => format!("|({})", list(nodes)),
+            Node::Not(node) => format!("-{}", shown(node)),
+            Node::Phrase { words, parts, prefix } => {
+                let star = if *prefix { "*" } else { "" };
+                let parts = if parts == words { String::new() } else { format!("/{}", parts.join("+")) };
+                format!("{}{parts}{star}", words.join("+"))
+            }
+        }
+    }
+
+    #[test]
+    fn words_phrases_and_operators_are_read() {
+        for (text, wanted) in [
+            ("", "&()"),
+            ("  \t\n", "&()"),
+            ("timeout", "timeout"),
+            ("Timeout login", "&(timeout login)"),
+            ("\"connection reset\" -windows", "&(connection+reset -windows)"),
+            ("pars*", "pars*"),
+            ("\"foo ba\"*", "foo+ba*"),
+            ("don't wrong-book a/b", "&(don+t wrong+book a+b)"),
+            ("--flag -> -", "flag"),
+            ("-\"a b\" c", "&(-a+b c)"),
+            ("a OR b", "|(a b)"),
+            ("x a OR b OR c y", "&(x |(a b c) y)"),
+            ("a | b || c", "|(a b c)"),
+            ("ls|grep", "ls+grep"),
+            ("a AND b", "&(a b)"),
+            ("or and not", "&(or and not)"),
+            ("NOT NULL", "&(not null)"),
+            ("(a b) OR c", "|(&(a b) c)"),
+            ("x -(a OR b)", "&(x -|(a b))"),
+            ("((a) b", "&(a b)"),
+            ("main() foo(bar)", "&(main foo+bar)"),
+            ("(main() OR foo(x))", "|(main foo+x)"),
+            ("parseHttpRequest", "parsehttprequest/parse+http+request"),
+            ("httpReq*", "httpreq/http+req*"),
+            ("\"GitHub release\"", "github+release/"),
+            ("c++ C#", "&(/c++ /c#)"),
+            ("c++17", "c+17/"),
+            ("1a2b3c4d", "1a2b3c4d*"),
+            ("\"1a2b3c4d\"", "1a2b3c4d"),
+            ("deadbeef 1234567", "&(deadbeef 1234567)"),
+            ("#123 src/main.rs:42", "&(123 src+main+rs+42)"),
+            ("https://x.y/z?a=b", "https+x+y+z+a+b"),
+            ("数据库 错误", "&(数+据+库/ 错+误/)"),
+            ("登录，失败。", "&(登+录/ 失+败/)"),
+            ("「接続 エラー」", "接+続+エ+ラ+ー/"),
+            ("“smart quotes” „auch so“", "&(smart+quotes auch+so)"),
+            ("say\"hello world\"", "&(say hello+world)"),
+            ("🚀 deploy", "&(🚀/ deploy)"),
+            ("a\0b\u{7}c", "&(a b c)"),
+            ("std::fs::read note:x", "&(std+fs+read note+x)"),
+            ("\"role: user\"", "role+user"),
+            ("－negated", "-negated"),
+        ] {
+            let query = read(text);
+            assert_eq!(shown(&query.wanted), wanted, "{text}");
+            assert_eq!(query.filters, Filters::default(), "{text}");
+        }
+    }
+
+    #[test]
+    fn filters_are_read_and_are_no_words() {
+        let query = read(
+            "fix role:user -kind:event,result tool:Bash agent:Codex workspace:/a/b thread:0198 title:\"login bug\" has:error path:active",
+        );
+        assert_eq!(shown(&query.wanted), "fix");
+        assert!(query.not_understood.is_empty(), "{:?}", query.not_understood);
+        let filters = query.filters;
+        assert_eq!(filters.role.any, [Role::User]);
+        assert_eq!(filters.kind.none, [Kind::Event, Kind::ToolResult]);
+        assert_eq!(filters.tool.any, ["bash"]);
+        assert_eq!(filters.agent.any, ["codex"]);
+        assert_eq!(filters.workspace.any, ["/a/b"]);
+        assert_eq!(filters.thread.any, ["0198"]);
+        assert_eq!(filters.title.any, [phrase("login bug").unwrap()]);
+        assert_eq!(filters.has.any, [Has::Error]);
+        assert_eq!(filters.path, Some(OnPath::Active));
+
+        let two = read("Role：user role:assistant -path:active").filters;
+        assert_eq!(two.role.any, [Role::User, Role::Assistant]);
+        assert_eq!(two.path, Some(OnPath::Beside));
+        assert!(two.role.admits(|role| *role == Role::User));
+        assert!(!two.role.admits(|role| *role == Role::Tool));
+    }
+
+    #[test]
+    fn times_of_one_filter_are_an_or_and_negated_ones_are_the_other_side() {
+        let time = |text: &str| Timestamp::parse(text);
+        let november = read("after:2026-11 before:2026-12").filters;
+        assert_eq!((november.from, november.until), (time("2026-11-01T00:00:00Z"), time("2026-12-01T00:00:00Z")));
+        let widest = read("after:2026-11-03 after:2026-11-01").filters;
+        assert_eq!((widest.from, widest.until), (time("2026-11-01T00:00:00Z"), None));
+        let other = read("-after:2026-11-03 -before:2026-11-01").filters;
+        assert_eq!((other.from, other.until), (time("2026-11-01T00:00:00Z"), time("2026-11-03T00:00:00Z")));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_told_and_asks_for_nothing() {
+        for (text, told) in [
+            ("a after:whenever", "`after:whenever` is no date"),
+            ("a has:everything", "`has:everything` is no word that is known"),
+            ("a role:usr", "`role:usr` is no word that is known"),
+            ("a path:x", "`path:x` is no path"),
+            ("a title:\"--\"", "`title:--` has no letter"),
+            ("a :: ->", "`::`, `->`: no letter, digit or emoji"),
+            ("a OR", "`OR` needs a word on both sides"),
+            ("OR a", "`OR` needs a word on both sides"),
+            ("a \"b c", "\" has no other quotation mark after it"),
+            ("a OR role:user b", "`role:` holds for the whole query"),
+            ("a role:", "`role:` has no value"),
+        ] {
+            let query = read(text);
+            assert!(
+                query.not_understood.iter().any(|sentence| sentence.starts_with(told)),
+                "{text}: {:?}",
+                query.not_understood
+            );
+        }
+        assert_eq!(read("-> ::").wanted, Node::Any(vec![]), "punctuation is not everything");
+        assert_eq!(read("after:whenever").wanted, Node::Any(vec![]));
+        assert_eq!(read("role:user").wanted, Node::All(vec![]));
+        assert!(
+            read("\u{1b}[31m\u{202e}x after:\u{202e}").not_understood.iter().all(|told| !told.contains('\u{202e}'))
+        );
+    }
+
+    #[test]
+    fn limits_are_told() {
+        let many = (0..100).map(|number| format!("w{number} ")).collect::<String>();
+        let query = read(&many);
+        assert_eq!(query.wanted.phrases().len(), MAX_TERMS);
+        assert!(query.not_understood[0].starts_with("Only the first 64 words"));
+        let long = read(&format!("\"{}\"", "word ".repeat(1_000)));
+        assert!(matches!(&long.wanted, Node::Phrase { words, .. } if words.len() == 256));
+        assert!(long.not_understood[0].starts_with("Only the first 256 words of a phrase"));
+    }
+
+    #[test]
+    fn literals_are_what_was_typed() {
+        assert_eq!(
+            read("don't -x \"a  B\" pre* role:user (c++ OR 数据)").literals,
+            ["don't", "a  B", "pre", "c++", "数据"]
+        );
+    }
+
+    #[test]
+    fn a_megabyte_of_anything_is_a_query() {
+        for piece in
+            ["「", "\"", "(", ")", "-", "a ", "a", "*", ":", "OR ", "\u{301}", "」「", "role:", "中", "\0", "(-\"", "|"]
+        {
+            let text = piece.repeat(1_000_000 / piece.len());
+
+            let query = read(&text);
+            assert!(query.wanted.phrases().len() <= MAX_TERMS);
+            assert!(query.not_understood.len() <= 17);
+        }
+    }
 }

@@ -9,7 +9,7 @@ mod source;
 use std::ops::Range;
 
 use letters::{Case, Class, Entry, entry, fold};
-use source::Source;
+pub(super) use source::Source;
 
 /// How many characters of a word are indexed.
 pub const MAX_WORD_CHARS: usize = 64;
@@ -105,11 +105,22 @@ pub struct Word<'a> {
 /// A tool's call and result that are JSON documents are read with their escapes resolved; give a tool's name and its
 /// arguments as two texts.
 pub fn normal(fields: &[(Field, &str)]) -> NormalText {
+    normal_with_sources(fields).0
+}
+
+/// The same, with the texts as they were read.
+pub(super) fn normal_with_sources<'a>(fields: &[(Field, &'a str)]) -> (NormalText, Vec<Source<'a>>) {
     let mut reader = Reader::new(MAX_TERM_BYTES);
+    let mut sources = Vec::with_capacity(fields.len());
     for (index, (field, text)) in fields.iter().enumerate() {
-        reader.read_field(index, *field, text);
+        let source = match field {
+            Field::Call | Field::Result => Source::of_tool(text),
+            Field::Said | Field::Reasoning | Field::Note | Field::Title => Source::plain(text),
+        };
+        reader.read_field(index, *field, source);
+        sources.push(source);
     }
-    reader.out
+    (reader.out, sources)
 }
 
 /// The first `max` words of a text, without the bounds of a document.
@@ -123,15 +134,34 @@ pub fn words(text: &str, max: usize) -> NormalText {
 
 /// A name folded as a whole, with what stands between its words: `MCP__Git-Hub` becomes `mcp__git-hub`.
 pub fn folded(name: &str) -> String {
-    let mut out = String::new();
-    for_each_folded(Source::plain(name), 0, name.len(), &mut |unit| {
-        unit.each(&mut |class, c| {
-            if !matches!(class, Class::Accent | Class::Ignored) {
-                out.push(c);
-            }
-        });
+    let (mut chars, mut at) = (Vec::new(), 0);
+    while let Some(end) = folded_unit(Source::plain(name), at, &mut chars) {
+        at = end;
+    }
+    chars.into_iter().collect()
+}
+
+/// Adds what the unit at a place becomes as a whole, with what separates words, and gives the place after it.
+pub(super) fn folded_unit(source: Source<'_>, at: usize, out: &mut Vec<char>) -> Option<usize> {
+    let (byte, next) = (source.byte(at)?, source.byte(at + 1));
+    if byte.is_ascii() && next.is_none_or(|next| next.is_ascii()) {
+        out.push(char::from(byte.to_ascii_lowercase()));
+        return Some(at + 1);
+    }
+    let unit = Unit::at(source, at);
+    unit.each(&mut |class, c| {
+        if !matches!(class, Class::Accent | Class::Ignored) {
+            out.push(c);
+        }
     });
-    out
+    Some(unit.end)
+}
+
+/// Whether no word ends between two characters that follow each other.
+pub(super) fn is_inside_word(before: char, after: char) -> bool {
+    let (first, second) = (entry(before).class, entry(after));
+    let goes_on = matches!(first, Class::Letter | Class::Sign | Class::Accent) && second.class == Class::Letter;
+    goes_on || second.extends || matches!(second.class, Class::Accent | Class::Ignored) || before == '\u{200d}'
 }
 
 /// Whether a term is none of the main stream's runs of letters: a character or an emoji by itself, which never has pieces.
@@ -233,11 +263,7 @@ impl Reader {
         Self { out: NormalText::default(), open: None, words_left: 0, bytes_left: max_bytes }
     }
 
-    fn read_field(&mut self, index: usize, field: Field, text: &str) {
-        let source = match field {
-            Field::Call | Field::Result => Source::of_tool(text),
-            Field::Said | Field::Reasoning | Field::Note | Field::Title => Source::plain(text),
-        };
+    fn read_field(&mut self, index: usize, field: Field, source: Source<'_>) {
         self.section(index, field, |reader| match field {
             Field::Result => reader.read_ends(source),
             _ => drop(reader.read(source, 0, MAX_WORDS)),
@@ -508,28 +534,39 @@ struct Unit<'a> {
     end: usize,
     first: char,
     entry: Entry,
-    is_single: bool,
+    /// Whether each of its characters folds by itself.
+    is_settled: bool,
 }
 
 impl<'a> Unit<'a> {
     fn at(source: Source<'a>, at: usize) -> Self {
         let (first, mut end) = source.char_at(at).unwrap_or((char::REPLACEMENT_CHARACTER, at + 1));
-        let mut is_single = true;
+        let (mut is_settled, mut order) = (true, 0);
         for _ in 0..MAX_SIGNS {
             if !source.byte(end).is_some_and(|byte| source.is_special(byte)) {
                 break;
             }
-            let Some((_, next)) = source.char_at(end).filter(|(c, _)| entry(*c).extends) else { break };
-            (end, is_single) = (next, false);
+            let Some((c, next)) = source.char_at(end) else { break };
+            let sign = entry(c);
+            if !sign.extends {
+                break;
+            }
+            is_settled &= sign.settled.is_some_and(|own| own == 0 || own >= order);
+            order = sign.settled.unwrap_or(0);
+            end = next;
         }
-        Self { source, start: at, end, first, entry: entry(first), is_single }
+        Self { source, start: at, end, first, entry: entry(first), is_settled }
     }
 
     /// What it becomes, character by character.
     fn each(&self, put: &mut impl FnMut(Class, char)) {
-        match self.entry.folded.filter(|_| self.is_single) {
-            Some(folded) => put(self.entry.class, folded),
-            None => fold(Chars { source: self.source, at: self.start, end: self.end }, put),
+        let chars = Chars { source: self.source, at: self.start, end: self.end };
+        match self.entry.folded.filter(|_| self.is_settled) {
+            Some(folded) => {
+                put(self.entry.class, folded);
+                chars.skip(1).for_each(|sign| put(entry(sign).class, sign));
+            }
+            None => fold(chars, put),
         }
     }
 }

@@ -5,8 +5,8 @@
 
 use std::sync::OnceLock;
 
-use unicode_normalization::UnicodeNormalization as _;
-use unicode_normalization::char::{compose, decompose_compatible};
+use unicode_normalization::char::{canonical_combining_class, compose, decompose_compatible};
+use unicode_normalization::{IsNormalized, UnicodeNormalization as _, is_nfc_quick};
 use unicode_properties::{GeneralCategory, UnicodeEmoji as _, UnicodeGeneralCategory as _};
 
 /// What a folded character does to the word it stands at.
@@ -36,6 +36,8 @@ pub(super) struct Entry {
     pub(super) folded: Option<char>,
     /// Whether it is folded together with the character before it.
     pub(super) extends: bool,
+    /// The order of a mark among marks, if it neither changes nor joins into one character with what is before it.
+    pub(super) settled: Option<u8>,
     pub(super) case: Case,
 }
 
@@ -67,7 +69,7 @@ fn block_from(first: usize) -> Block {
 }
 
 /// Stands for the surrogates, which no text has.
-const NOTHING: Entry = Entry { class: Class::Separator, folded: None, extends: false, case: Case::None };
+const NOTHING: Entry = Entry { class: Class::Separator, folded: None, extends: false, settled: None, case: Case::None };
 
 fn look_up(c: char) -> Entry {
     let case = match () {
@@ -88,7 +90,9 @@ fn look_up(c: char) -> Entry {
         count += 1;
     });
     let folded = (count == 1).then_some(folded[0]);
-    Entry { class, folded, extends: extends(c), case }
+    let is_settled = folded == Some(c) && is_nfc_quick(std::iter::once(c)) == IsNormalized::Yes;
+    let settled = is_settled.then(|| canonical_combining_class(c));
+    Entry { class, folded, extends: extends(c), settled, case }
 }
 
 /// Folds a unit and hands over what it becomes, character by character with its class.
