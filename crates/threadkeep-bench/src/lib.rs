@@ -6,6 +6,7 @@
 pub mod appends;
 pub mod bare;
 pub mod contention;
+pub mod corpus;
 pub mod langgraph;
 pub mod lists;
 pub mod machine;

@@ -5,7 +5,7 @@ use threadkeep::{NewItem, Role};
 /// The length of an item's text.
 pub const ITEM_BYTES: usize = 1024;
 
-const WORDS: &str = "the of to and a in is it that for on with as this by be not or are from at an if but when which can has \
+pub(crate) const WORDS: &str = "the of to and a in is it that for on with as this by be not or are from at an if but when which can has \
     was will would should could there their then than so more after before because while where only also into over under \
     about error test file line value type function module crate thread item branch parent head store write read open close \
     append commit lock queue timeout retry index table column row key hash digest path cursor page limit order sort filter \
@@ -19,24 +19,28 @@ const WORDS: &str = "the of to and a in is it that for on with as this by be not
     looks failing because suggests first second another likely probably instead however therefore fix fails passes wrong \
     missing unexpected duplicate empty invalid stale flaky slow fast large small new old same other both each every none";
 
+/// Pseudo-random numbers, always the same for the same seed.
+#[derive(Debug, Clone)]
+pub struct Chance(u64);
+
 /// Writes pseudo-random text.
 #[derive(Debug, Clone)]
 pub struct Writer {
-    state: u64,
+    chance: Chance,
     words: Vec<&'static str>,
 }
 
-impl Writer {
-    /// A writer whose text depends on the seed alone.
-    pub fn new(seed: u64) -> Self {
-        Self { state: seed, words: WORDS.split_ascii_whitespace().collect() }
+impl Chance {
+    /// Numbers that depend on the seed alone.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
     }
 
     /// The next random number.
     pub fn number(&mut self) -> u64 {
         // SplitMix64.
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.state;
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
@@ -46,6 +50,23 @@ impl Writer {
     pub fn below(&mut self, bound: usize) -> usize {
         let bound = bound.max(1) as u64;
         usize::try_from(self.number() % bound).unwrap_or_default()
+    }
+}
+
+impl Writer {
+    /// A writer whose text depends on the seed alone.
+    pub fn new(seed: u64) -> Self {
+        Self { chance: Chance::new(seed), words: WORDS.split_ascii_whitespace().collect() }
+    }
+
+    /// The next random number.
+    pub fn number(&mut self) -> u64 {
+        self.chance.number()
+    }
+
+    /// A random number below a bound.
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.chance.below(bound)
     }
 
     /// Random bytes, for what stands for digests.
