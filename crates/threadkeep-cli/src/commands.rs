@@ -25,6 +25,7 @@ mod restore_backup;
 mod rewind;
 mod rollout;
 mod seal;
+mod search;
 mod show;
 mod stats;
 mod tail;
@@ -54,12 +55,14 @@ const EXAMPLES: &str = "\
 EXAMPLES:
   threadkeep import --scan              take in what the agents on this machine have written
   threadkeep list                       the newest threads
+  threadkeep search login test          what was said and done, in all of them
   threadkeep show -                     read the newest one
   threadkeep tree 019a2284              its branches and where they leave
   threadkeep fork 019a2284@12           go on from depth 12 in a new thread
 
 THREAD is an id, an unambiguous beginning of one, an exact title, or `-` for the newest thread.
 THREAD@DEPTH is an item: its distance from the root of the active path, as `show` prints it.
+Off the active path it is named with its branch, as `search` prints it: THREAD@BRANCH@DEPTH.
 @DEPTH alone is an item of the newest thread.
 
 EXIT CODES:
@@ -96,6 +99,7 @@ struct Global {
 enum Command {
     Import(import::ImportArgs),
     List(list::ListArgs),
+    Search(search::SearchArgs),
     Show(show::ShowArgs),
     Tree(tree::TreeArgs),
     Tail(tail::TailArgs),
@@ -245,6 +249,7 @@ fn run(command: Command, app: &mut App) -> Outcome {
     match command {
         Command::Import(args) => import::run(&args, app),
         Command::List(args) => list::run(&args, app),
+        Command::Search(args) => search::run(&args, app),
         Command::Show(args) => show::run(&args, app),
         Command::Tree(args) => tree::run(&args, app),
         Command::Tail(args) => tail::run(&args, app),
@@ -289,7 +294,12 @@ fn arguments() -> Vec<OsString> {
             _ => argument,
         }
     });
-    rewritten.collect()
+    search::words::put_apart(rewritten.collect(), &Cli::command())
+}
+
+/// The time zone of this machine, in which people mean days. Without one it is UTC.
+fn time_zone() -> Option<String> {
+    iana_time_zone::get_timezone().ok()
 }
 
 /// Answers a command line that can't be read, or that asks for help.

@@ -5,6 +5,7 @@ use threadkeep::{Item, Kind, Part, Role, View};
 
 use crate::errors::Failure;
 use crate::human;
+use crate::marking::Words;
 use crate::output::Output;
 use crate::style::Ink;
 use crate::text;
@@ -25,12 +26,26 @@ pub(crate) struct Conversation {
     whole: bool,
     /// Whether the last item was a tool's, so that its lines stand together.
     in_tools: bool,
+    /// What stands out in every line.
+    words: Words,
+    /// The depth of the item that stands out.
+    at: Option<u32>,
 }
 
 impl Conversation {
     /// A conversation; `whole` cuts nothing.
     pub(crate) fn new(whole: bool) -> Self {
-        Self { whole, in_tools: false }
+        Self { whole, in_tools: false, words: Words::default(), at: None }
+    }
+
+    /// The same, where these words stand out.
+    pub(crate) fn marking(self, words: Words) -> Self {
+        Self { words, ..self }
+    }
+
+    /// The same, where the item at this depth stands out.
+    pub(crate) fn standing_out(self, at: Option<u32>) -> Self {
+        Self { at, ..self }
     }
 
     /// Writes an item.
@@ -40,19 +55,20 @@ impl Conversation {
             out.line("")?;
         }
         self.in_tools = compact;
-        let depth = format!("@{}", item.depth);
+        let (mark, ink) = if self.at == Some(item.depth) { ("◀", Ink::Found) } else { ("", Ink::Dim) };
+        let depth = format!("@{}{mark}", item.depth);
         let body = self.body(out, item, view);
         if compact {
-            let depth = out.paint(Ink::Dim, &format!("{depth:<6}"));
+            let depth = out.paint(ink, &format!("{depth:<6}"));
             let blank = " ".repeat(6);
             for (index, line) in body.iter().enumerate() {
                 out.line(format!("{}{line}", if index == 0 { &depth } else { &blank }).trim_end())?;
             }
             return Ok(());
         }
-        let (ink, who) = speaker(item, view);
-        let place = format!("{depth}  {}", human::moment(item.created_at));
-        out.line(format!("{}  {}", out.paint(ink, &who), out.paint(Ink::Dim, &place)))?;
+        let (whose, who) = speaker(item, view);
+        let time = out.paint(Ink::Dim, &human::moment(item.created_at));
+        out.line(format!("{}  {}  {time}", out.paint(whose, &who), out.paint(ink, &depth)))?;
         for line in body {
             out.line(format!("{INDENT}{line}").trim_end())?;
         }
@@ -100,7 +116,7 @@ impl Conversation {
             let line = text::clean(line.trim_end_matches('\r'));
             // Whoever wants a few lines of something does not want them to fill the screen.
             let room = if limit.is_some() { out.width().saturating_sub(10) } else { usize::MAX };
-            out.paint(ink, &text::cut(&line, room))
+            self.words.mark(&text::cut(&line, room)).paint(out, ink)
         });
         let mut lines: Vec<String> = shown.collect();
         let more = words.split('\n').count() - lines.len();
@@ -113,6 +129,7 @@ impl Conversation {
     fn call(&self, out: &Output, name: &str, arguments: &str) -> String {
         let name = text::one_line(name);
         let arguments = self.fit(out, &brief(arguments), text::width(&name) + 12);
+        let arguments = self.words.mark(&arguments).paint(out, Ink::Plain);
         format!("{} {}  {arguments}", out.paint(Ink::Tool, "→"), out.paint(Ink::Tool, &name))
     }
 
@@ -129,7 +146,7 @@ impl Conversation {
     fn note(&self, out: &Output, item: &Item, note: &str) -> String {
         let kind = text::one_line(item.kind.as_str());
         let note = self.fit(out, &text::one_line(note), text::width(&kind) + 12);
-        out.paint(Ink::Dim, &format!("· {kind}: {note}"))
+        self.words.mark(&format!("· {kind}: {note}")).paint(out, Ink::Dim)
     }
 
     fn fit(&self, out: &Output, line: &str, taken: usize) -> String {

@@ -206,6 +206,6 @@ pub(crate) fn stats(stats: &Stats) -> Map<String, Value> {
 }
 
 /// A time in RFC 3339, UTC.
-fn time(time: Timestamp) -> String {
+pub(crate) fn time(time: Timestamp) -> String {
     time.to_string()
 }

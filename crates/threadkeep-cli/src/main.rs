@@ -3,6 +3,7 @@
 // The document of a thread has many keys.
 #![recursion_limit = "256"]
 
+mod around;
 mod commands;
 mod conversation;
 mod drawing;
@@ -10,6 +11,7 @@ mod errors;
 mod human;
 mod json;
 mod markdown;
+mod marking;
 mod masking;
 mod names;
 mod output;

@@ -11,33 +11,46 @@ use crate::errors::{Code, Failure, Report};
 /// Ids are not shortened below this.
 const MIN_PREFIX: usize = 8;
 
-/// A thread and, where one was named, a depth on its active path.
+/// A thread and, where one was named, a depth on its active path or on the path of a branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     /// The thread.
     pub(crate) thread: ThreadId,
+    /// The branch between two `@`.
+    pub(crate) branch: Option<BranchId>,
     /// The depth after `@`.
     pub(crate) depth: Option<u32>,
 }
 
 impl Target {
-    /// Finds `THREAD`, `THREAD@DEPTH`, or `@DEPTH` of the newest thread. The whole is tried first: a title may hold an `@`
-    /// itself.
+    /// Finds `THREAD`, `THREAD@DEPTH`, `THREAD@BRANCH@DEPTH`, or `@DEPTH` of the newest thread. The whole is tried first: a
+    /// title may hold an `@` itself.
     pub(crate) fn find(threads: &Threads, name: &str) -> Result<Self, Failure> {
         let missing = match threads.find(name) {
-            Ok(thread) => return Ok(Self { thread, depth: None }),
+            Ok(thread) => return Ok(Self { thread, branch: None, depth: None }),
             Err(error @ Error::NotFound { .. }) => error,
             Err(error) => return Err(error.into()),
         };
         let split = name.rsplit_once('@').and_then(|(name, depth)| Some((name, parse_depth(depth)?)));
         let Some((name, depth)) = split else { return Err(missing.into()) };
         let name = if name.is_empty() { "-" } else { name };
-        Ok(Self { thread: threads.find(name)?, depth: Some(depth) })
+        let missing = match threads.find(name) {
+            Ok(thread) => return Ok(Self { thread, branch: None, depth: Some(depth) }),
+            Err(error @ Error::NotFound { .. }) => error,
+            Err(error) => return Err(error.into()),
+        };
+        // What is shorter than any id that is shown is rather a part of a mistyped title.
+        let split = name.rsplit_once('@').filter(|(name, branch)| !name.is_empty() && branch.len() >= MIN_PREFIX);
+        let Some((name, branch)) = split else { return Err(missing.into()) };
+        let thread = threads.find(name)?;
+        let branch = find_branch(&threads.tree(&thread)?, branch)?.id;
+        Ok(Self { thread, branch: Some(branch), depth: Some(depth) })
     }
 
     /// The address that is meant, on this branch or the active path; `None` is the head.
     pub(crate) fn address(&self, threads: &Threads, branch: Option<&str>) -> Result<Option<Address>, Failure> {
-        match (branch, self.depth) {
+        let named = self.branch.map(|branch| branch.to_string());
+        match (branch.or(named.as_deref()), self.depth) {
             (None, None) => Ok(None),
             (None, Some(depth)) => Ok(Some(threads.address_at(&self.thread, depth)?)),
             (Some(name), depth) => {
@@ -59,6 +72,26 @@ fn parse_depth(text: &str) -> Option<u32> {
 /// Whether this is `@DEPTH`.
 pub(crate) fn is_item_of_latest(text: &str) -> bool {
     text.strip_prefix('@').and_then(parse_depth).is_some()
+}
+
+/// How an item is named so that every verb finds it: `THREAD@DEPTH`, or `THREAD@BRANCH@DEPTH` off the active path. Threads and
+/// branches come shortened.
+pub(crate) fn item(thread: &str, branch: Option<&str>, depth: u32) -> String {
+    match branch {
+        None => format!("{thread}@{depth}"),
+        Some(branch) => format!("{thread}@{branch}@{depth}"),
+    }
+}
+
+/// The name of an item of a thread, shortened.
+pub(crate) fn of_item(threads: &Threads, thread: &ThreadId, at: Address) -> Result<String, Failure> {
+    let short = short_id(threads, thread);
+    if threads.address_at(thread, at.depth).is_ok_and(|active| active == at) {
+        return Ok(item(&short, None, at.depth));
+    }
+    let branches = short_branches(&threads.tree(thread)?);
+    let branch = branches.into_iter().find(|(branch, _)| *branch == at.branch).map(|(_, name)| name);
+    Ok(item(&short, Some(&branch.unwrap_or_else(|| at.branch.to_string())), at.depth))
 }
 
 fn missing(target: &Target, depth: u32) -> Failure {
@@ -221,9 +254,9 @@ pub(crate) fn check_title(title: &str) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use threadkeep::blocking::Store;
-    use threadkeep::{Details, NewItem, NewThread, Role, StoreOptions, ThreadId};
+    use threadkeep::{Address, Details, NewItem, NewThread, Role, StoreOptions, ThreadId};
 
-    use super::{Target, parse_depth, short_id};
+    use super::{Target, item, parse_depth, short_branches, short_id};
 
     fn store(threads: &[(&str, &str)]) -> Store {
         let store = Store::open(StoreOptions::memory()).unwrap();
@@ -253,6 +286,28 @@ mod tests {
         }
         assert_eq!(found(&store, "@0"), found(&store, "-@0"));
         assert_eq!(parse_depth("4294967295"), Some(u32::MAX));
+    }
+
+    #[test]
+    fn an_item_off_the_active_path_is_named_with_its_branch() {
+        let store = store(&[("one", "One"), ("two", "mail@12345678")]);
+        let live = store.resume(&ThreadId::new("one").unwrap(), false).unwrap();
+        let left = live.append(vec![NewItem::message(Role::User, "left behind")]).unwrap().items[0].address();
+        let root = Address { branch: left.branch, depth: 0 };
+        live.rewind(root).unwrap();
+        live.append(vec![NewItem::message(Role::User, "on the active path")]).unwrap();
+        let address = |name: &str| Target::find(&store, name).and_then(|target| target.address(&store, None));
+        assert_ne!(address("one@1").unwrap(), Some(left));
+        let branches = short_branches(&store.tree(live.id()).unwrap());
+        let short = branches.into_iter().find(|(branch, _)| *branch == left.branch).unwrap().1;
+        for branch in [&short, &left.branch.to_string()] {
+            assert_eq!(address(&item("one", Some(branch), 1)).unwrap(), Some(left), "{branch}");
+        }
+        assert_eq!(found(&store, "mail@12345678@0"), Some(("two".into(), Some(0))), "a title comes first");
+        for name in ["one@0@1", "one@@1", "@12345678@1", "one@ffffffff@1"] {
+            assert!(Target::find(&store, name).is_err(), "{name}");
+        }
+        assert!(address(&item("one", Some(&short), 9)).is_err());
     }
 
     #[test]

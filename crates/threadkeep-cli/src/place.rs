@@ -9,6 +9,7 @@ use threadkeep::blocking::Store;
 use threadkeep::{Error, Rules, StoreOptions};
 
 use crate::errors::{Code, Failure, NO_STORE_HINT, Report};
+use crate::views;
 
 const FOLDER: &str = "threadkeep";
 const DATABASE: &str = "threadkeep.db";
@@ -112,7 +113,7 @@ impl Place {
             Some(rules) => options.mask_at_write(rules.clone()),
             None => options,
         };
-        let options = options.label("threadkeep");
+        let options = views::read_all(options).label("threadkeep");
         match self.keys() {
             Some(keys) => options.keys(keys),
             None => options,

@@ -19,6 +19,8 @@ pub(crate) enum Ink {
     Tool,
     /// What a model thought.
     Thought,
+    /// What was looked for.
+    Found,
     /// Something good, or alive.
     Good,
     /// Something to be aware of.
@@ -50,6 +52,7 @@ impl Ink {
             Self::Assistant => colour(AnsiColor::Cyan).bold(),
             Self::Tool => colour(AnsiColor::Magenta),
             Self::Thought => Style::new().dimmed().italic(),
+            Self::Found => colour(AnsiColor::Yellow).bold(),
             Self::Good => colour(AnsiColor::Green),
             Self::Warn => colour(AnsiColor::Yellow),
             Self::Bad => colour(AnsiColor::Red).bold(),

@@ -55,8 +55,8 @@ pub(crate) fn cut(text: &str, columns: usize) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A character that shows itself and does nothing.
-fn visible(c: char) -> char {
+/// The character, or one in its place that shows itself and does nothing.
+pub(crate) fn visible(c: char) -> char {
     match c {
         // The pictures of the control characters stand in their order.
         '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(c)).unwrap_or(char::REPLACEMENT_CHARACTER),

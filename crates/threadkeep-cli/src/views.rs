@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use threadkeep::{FORMAT, Item, Kind, Part, View};
+use threadkeep::{FORMAT, Item, Kind, Part, StoreOptions, View};
 use threadkeep_agents::codec::Codec;
 
 use crate::human;
@@ -32,6 +32,11 @@ impl Views {
             None => as_it_is(item, false),
         }
     }
+}
+
+/// The store reads every format that is known, so that search finds what its items say.
+pub(crate) fn read_all(options: StoreOptions) -> StoreOptions {
+    threadkeep_agents::codecs().into_iter().fold(options, |options, codec| options.read_with(codec))
 }
 
 fn as_it_is(item: &Item, damaged: bool) -> View {

@@ -1,5 +1,7 @@
 //! `threadkeep show`
 
+pub(super) mod neighbours;
+
 use std::path::Path;
 
 use clap::Args;
@@ -7,9 +9,12 @@ use threadkeep::blocking::{Store, Threads};
 use threadkeep::{Address, Error, Item, ItemQuery, ListQuery, Page, Shelves, StoreOptions, Thread, ThreadId};
 use threadkeep_agents::import::{ImportOptions, Importer};
 
+use self::neighbours::Neighbours;
 use super::{App, rollout};
+use crate::around::around;
 use crate::conversation::Conversation;
 use crate::errors::{Code, Failure, Outcome};
+use crate::marking::Words;
 use crate::masking::{MaskingArgs, Veil};
 use crate::names::{self, Target};
 use crate::output::Output;
@@ -25,6 +30,7 @@ EXAMPLES:
   threadkeep show -                      the newest thread
   threadkeep show 019a2284 --last 10     its last ten items
   threadkeep show 019a2284@12            its path up to depth 12: what a fork there would see
+  threadkeep show 019a2284@12 --around 3  what was said before and after that, on its branch
   threadkeep show 019a2284 --branch try-2
   threadkeep show 'Fix the login test' --markdown > login.md
   threadkeep show 019a2284 --mask-secrets --markdown > to-share.md
@@ -54,6 +60,9 @@ pub(super) struct ShowArgs {
     /// The path of this branch: its label, its id or the beginning of it
     #[arg(short, long)]
     branch: Option<String>,
+    /// Only the item at @DEPTH, the head by default, and up to K items before and behind it on its branch
+    #[arg(long, value_name = "K", conflicts_with_all = ["last", "limit", "cursor", "from", "to", "context", "raw", "markdown"])]
+    around: Option<usize>,
     /// What a model is given to go on: the latest summary and what follows it
     #[arg(long, conflicts_with = "branch")]
     context: bool,
@@ -94,7 +103,7 @@ pub(super) fn names_a_file(name: &str) -> bool {
 
 /// Reads a file into a store that is gone in the end; says whether nothing of it was lost.
 pub(super) fn read_file(path: &Path) -> Result<(Store, ThreadId, bool), Failure> {
-    let store = Store::open(StoreOptions::memory())?;
+    let store = Store::open(views::read_all(StoreOptions::memory()))?;
     match store.rebuild_from_rollouts(path, |_| {}) {
         Ok(report) => {
             rollout::tell_lines(&report.problems);
@@ -123,6 +132,11 @@ fn show(args: &ShowArgs, app: &mut App, store: &Store, name: &str) -> Outcome {
     let veil = Veil::new(&args.masking)?;
     let mut thread = store.get(&target.thread)?;
     veil.thread(&mut thread);
+    if let Some(count) = args.around {
+        let outcome = show_around(args, app, store, &thread, at, count, &veil);
+        veil.tell(("item", "items"));
+        return outcome;
+    }
     let (from, to) = (args.from, args.to);
     let query = ItemQuery { at, from, to, cursor: args.cursor.clone(), ..ItemQuery::default() };
     let mut pages = Pages { store, thread: &target.thread, context: args.context, query, veil: &veil };
@@ -138,6 +152,34 @@ fn show(args: &ShowArgs, app: &mut App, store: &Store, name: &str) -> Outcome {
     };
     veil.tell(("item", "items"));
     outcome
+}
+
+fn show_around(
+    args: &ShowArgs,
+    app: &mut App,
+    store: &Threads,
+    thread: &Thread,
+    at: Option<Address>,
+    count: usize,
+    veil: &Veil,
+) -> Outcome {
+    let views = Views::new();
+    let everything = args.all || app.out.is_json();
+    let wanted = |item: &Item| everything || views::is_conversation(item, &views.read(item));
+    let at = at.or(thread.head);
+    let mut near = at.map(|at| around(store, &thread.id, at, count, wanted)).transpose()?.unwrap_or_default();
+    near.items.iter_mut().for_each(|item| veil.item(item));
+    let id = names::short_id(store, &thread.id);
+    let address = match at {
+        None => id.clone(),
+        Some(at) => names::of_item(store, &thread.id, at)?,
+    };
+    let neighbours = Neighbours { thread, near: &near, at, address: &address, views: &views };
+    match app.out.is_json() {
+        true => app.out.document(&neighbours.document())?,
+        false => neighbours.write(&mut app.out, &id, Words::default(), args.all)?,
+    }
+    Ok(Code::Done)
 }
 
 /// The pages of what is shown.
