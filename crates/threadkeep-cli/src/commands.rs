@@ -14,7 +14,8 @@ mod fork;
 mod import;
 mod keys;
 mod label;
-mod list;
+pub(crate) mod list;
+mod pick;
 mod pin;
 mod purge;
 mod redact;
@@ -25,7 +26,7 @@ mod restore_backup;
 mod rewind;
 mod rollout;
 mod seal;
-mod search;
+pub(crate) mod search;
 mod show;
 mod stats;
 mod tail;
@@ -67,7 +68,8 @@ Off the active path it is named with its branch, as `search` prints it: THREAD@B
 
 EXIT CODES:
   0 done        1 not done         2 usage           3 not found
-  5 damaged     6 newer version    7 busy or held    8 partly done";
+  5 damaged     6 newer version    7 busy or held    8 partly done
+  130 left without a choice";
 
 const GLOBAL: &str = "Global options";
 const KEYS_HELP: &str = "The folder of the keys that seals are signed with [default: `keys` in the store's folder, and for a server in the default store's]";
@@ -100,6 +102,7 @@ enum Command {
     Import(import::ImportArgs),
     List(list::ListArgs),
     Search(search::SearchArgs),
+    Pick(pick::PickArgs),
     Show(show::ShowArgs),
     Tree(tree::TreeArgs),
     Tail(tail::TailArgs),
@@ -192,7 +195,7 @@ fn notice(store: &Store) {
 }
 
 /// The time.
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     SystemHost.now()
 }
 
@@ -250,6 +253,7 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Import(args) => import::run(&args, app),
         Command::List(args) => list::run(&args, app),
         Command::Search(args) => search::run(&args, app),
+        Command::Pick(args) => pick::run(&args, app),
         Command::Show(args) => show::run(&args, app),
         Command::Tree(args) => tree::run(&args, app),
         Command::Tail(args) => tail::run(&args, app),
@@ -298,7 +302,7 @@ fn arguments() -> Vec<OsString> {
 }
 
 /// The time zone of this machine, in which people mean days. Without one it is UTC.
-fn time_zone() -> Option<String> {
+pub(crate) fn time_zone() -> Option<String> {
     iana_time_zone::get_timezone().ok()
 }
 

@@ -28,6 +28,8 @@ pub(crate) enum Code {
     Busy = 7,
     /// Some of it is done.
     Partial = 8,
+    /// Whoever was asked to choose left, as shells say it of what Ctrl-C ends.
+    Left = 130,
 }
 
 /// Why a command did not end with a code of its own.

@@ -15,6 +15,7 @@ mod marking;
 mod masking;
 mod names;
 mod output;
+mod picker;
 mod place;
 #[cfg(test)]
 mod reference;

@@ -218,7 +218,7 @@ mod tests {
         let cut = Marked::around(&line, &[mark], 20);
         assert_eq!(shown(&cut), "…x x x [needle] y y…");
         assert_eq!(shown(&Marked::around("short needle", &[6..12], 20)), "short [needle]");
-        assert_eq!(shown(&Marked::around("日本語の題名がとても長い", &[18..21], 12)), "…題名[が]と…");
+        assert_eq!(shown(&Marked::around("日本語の題名がとても長い", &[18..21], 12)), "…題名[が]とも…");
     }
 
     #[test]

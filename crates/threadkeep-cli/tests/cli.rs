@@ -35,6 +35,8 @@ mod paging;
 #[cfg(test)]
 #[path = "../../threadkeep/tests/postgres/payloads.rs"]
 mod payloads;
+#[path = "cli/pick.rs"]
+mod pick;
 #[path = "cli/place.rs"]
 mod place;
 #[cfg(test)]

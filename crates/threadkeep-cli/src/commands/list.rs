@@ -205,7 +205,7 @@ fn write_table(args: &ListArgs, page: &Page<Thread>, app: &mut App, threads: &Th
 }
 
 /// When the thread's last item was made. An import changes the thread, not its age.
-pub(super) fn last_word(threads: &Threads, thread: &Thread) -> Timestamp {
+pub(crate) fn last_word(threads: &Threads, thread: &Thread) -> Timestamp {
     let query = ItemQuery { newest_first: true, limit: 1, ..ItemQuery::default() };
     let last = threads.items(&thread.id, query).ok().and_then(|page| page.entries.into_iter().next());
     last.map_or(thread.updated_at, |item| item.created_at)

@@ -111,7 +111,7 @@ fn search(args: &SearchArgs, app: &mut App, threads: &Threads) -> Outcome {
         return opening::open(&page, number, args.context, app, &addresses);
     }
     if app.out.is_json() {
-        app.out.document(&document(&page, &addresses))?;
+        app.out.document(&document(&page))?;
         return Ok(Code::Done);
     }
     Results { args, page: &page, addresses }.write(app)
@@ -137,8 +137,8 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// The addresses of hits, as other verbs take them.
-pub(super) struct Addresses<'a> {
-    pub(super) threads: &'a Threads,
+pub(crate) struct Addresses<'a> {
+    threads: &'a Threads,
     short: std::cell::RefCell<HashMap<ThreadId, Short>>,
 }
 
@@ -149,17 +149,17 @@ struct Short {
 }
 
 impl<'a> Addresses<'a> {
-    pub(super) fn new(threads: &'a Threads) -> Self {
+    pub(crate) fn new(threads: &'a Threads) -> Self {
         Self { threads, short: std::cell::RefCell::default() }
     }
 
     /// A thread's id, shortened.
-    pub(super) fn thread(&self, id: &ThreadId) -> String {
+    pub(crate) fn thread(&self, id: &ThreadId) -> String {
         self.shortened(id, false).thread
     }
 
     /// How a hit is named; a title is named by its thread.
-    pub(super) fn hit(&self, thread: &ThreadId, hit: &Hit) -> String {
+    pub(crate) fn hit(&self, thread: &ThreadId, hit: &Hit) -> String {
         let Some(item) = &hit.item else { return self.thread(thread) };
         let is_active = matches!(item.standing, Standing::ActivePath);
         let short = self.shortened(thread, !is_active);
@@ -182,8 +182,18 @@ impl<'a> Addresses<'a> {
     }
 }
 
+/// How a hit is named with whole ids, which stay what they are whatever comes.
+pub(crate) fn full_address(thread: &ThreadId, hit: &Hit) -> String {
+    let Some(item) = &hit.item else { return thread.to_string() };
+    let branch = match item.standing {
+        Standing::ActivePath => None,
+        _ => Some(item.address.branch.to_string()),
+    };
+    names::item(thread.as_str(), branch.as_deref(), item.address.depth)
+}
+
 /// The document of `--json`.
-fn document(page: &SearchPage, addresses: &Addresses<'_>) -> Value {
+fn document(page: &SearchPage) -> Value {
     let hits = page.threads.iter().flat_map(|thread| thread.hits.iter().map(move |hit| (thread, hit)));
     let thread = |thread: &FoundThread| {
         json!({
@@ -197,7 +207,7 @@ fn document(page: &SearchPage, addresses: &Addresses<'_>) -> Value {
         })
     };
     json!({
-        "hits": hits.map(|(thread, hit)| hit_document(thread, hit, addresses)).collect::<Vec<_>>(),
+        "hits": hits.map(|(thread, hit)| hit_document(thread, hit)).collect::<Vec<_>>(),
         "threads": page.threads.iter().map(thread).collect::<Vec<_>>(),
         "next_cursor": page.next_cursor,
         "matches": page.matches,
@@ -208,7 +218,7 @@ fn document(page: &SearchPage, addresses: &Addresses<'_>) -> Value {
 }
 
 /// The document of a hit.
-pub(super) fn hit_document(thread: &FoundThread, hit: &Hit, addresses: &Addresses<'_>) -> Value {
+pub(crate) fn hit_document(thread: &FoundThread, hit: &Hit) -> Value {
     let item = hit.item.as_ref();
     let marks: Vec<_> = hit.snippet.marks.iter().map(|mark| [mark.start, mark.end]).collect();
     json!({
@@ -217,7 +227,7 @@ pub(super) fn hit_document(thread: &FoundThread, hit: &Hit, addresses: &Addresse
         "workspace_name": thread.workspace,
         "agent": thread.agent,
         "shelf": thread.shelf,
-        "address": addresses.hit(&thread.id, hit),
+        "address": full_address(&thread.id, hit),
         "item": item.map(|item| item.id),
         "branch": item.map(|item| item.address.branch),
         "depth": item.map(|item| item.address.depth),
@@ -341,13 +351,20 @@ fn title(thread: &FoundThread) -> String {
 }
 
 /// A snippet, made safe once more: what is shown is never what steers.
-pub(super) fn snippet(hit: &Hit) -> Marked {
+pub(crate) fn snippet(hit: &Hit) -> Marked {
     let (before, after) = (hit.snippet.cut_before, hit.snippet.cut_after);
     let lead = if before { "…" } else { "" };
     let tail = if after { "…" } else { "" };
     let shift = lead.len();
     let marks: Vec<_> = hit.snippet.marks.iter().map(|mark| mark.start + shift..mark.end + shift).collect();
     Marked::new(&format!("{lead}{}{tail}", hit.snippet.text), &marks)
+}
+
+/// Who speaks in a hit, when, and where it lies if not on the active path.
+pub(crate) fn facts(hit: &Hit) -> String {
+    let Some(item) = &hit.item else { return "the title".to_owned() };
+    let facts = [Some(speaker(item).1), Some(human::moment(item.created_at)), standing(&item.standing)];
+    facts.into_iter().flatten().collect::<Vec<_>>().join("  ")
 }
 
 fn speaker(item: &threadkeep::FoundItem) -> (Ink, String) {

@@ -15,8 +15,26 @@ const CRATES: [(&str, &[&str]); 5] = [
 
 /// What only some crates may bring in: terminals and servers stay out of the library, SQL stays in it.
 const KEPT_OUT: [(&str, &[&str]); 3] = [
-    ("threadkeep", &["clap", "axum", "tokio", "postgres", "anstream", "indicatif", "etcetera"]),
-    ("threadkeep-agents", &["clap", "axum", "tokio", "postgres", "anstream", "indicatif", "etcetera", "rusqlite"]),
+    (
+        "threadkeep",
+        &["clap", "axum", "tokio", "postgres", "anstream", "indicatif", "etcetera", "crossterm", "ratatui", "frizbee"],
+    ),
+    (
+        "threadkeep-agents",
+        &[
+            "clap",
+            "axum",
+            "tokio",
+            "postgres",
+            "anstream",
+            "indicatif",
+            "etcetera",
+            "rusqlite",
+            "crossterm",
+            "ratatui",
+            "frizbee",
+        ],
+    ),
     ("threadkeep-cli", &["rusqlite", "postgres"]),
 ];
 

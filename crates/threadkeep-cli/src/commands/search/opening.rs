@@ -32,7 +32,7 @@ pub(super) fn open(
     let neighbours = Neighbours { thread: &thread, near: &near, at, address: &address, views: &views };
     if app.out.is_json() {
         let mut document = neighbours.document();
-        document.insert("hit".to_owned(), hit_document(found, hit, addresses));
+        document.insert("hit".to_owned(), hit_document(found, hit));
         app.out.document(&document)?;
         return Ok(Code::Done);
     }
