@@ -147,7 +147,7 @@ impl Words {
         }
         let mut marks = Vec::new();
         for word in &self.0 {
-            marks.extend(occurrences(line, word));
+            marks.extend(literal(line, word).into_iter().filter(|place| stands_alone(line, place)));
         }
         marks.sort_by_key(|mark: &Range<usize>| (mark.start, std::cmp::Reverse(mark.end)));
         marks.dedup_by(|later, earlier| later.start < earlier.end);
@@ -155,14 +155,14 @@ impl Words {
     }
 }
 
-/// Where a word in lower case stands in a line as a word of its own, whatever case it has there.
-fn occurrences(line: &str, word: &str) -> Vec<Range<usize>> {
-    let wanted: Vec<char> = word.chars().collect();
-    let lower = line.char_indices().flat_map(|(at, c)| c.to_lowercase().map(move |low| (low, at..at + c.len_utf8())));
+/// Where a text stands in another, whatever its case: ranges of bytes, in order and apart.
+pub(crate) fn literal(text: &str, wanted: &str) -> Vec<Range<usize>> {
+    let wanted: Vec<char> = wanted.to_lowercase().chars().collect();
+    let lower = text.char_indices().flat_map(|(at, c)| c.to_lowercase().map(move |low| (low, at..at + c.len_utf8())));
     let lower: Vec<(char, Range<usize>)> = lower.collect();
     let places = lower.windows(wanted.len().max(1)).filter(|window| window.iter().map(|(c, _)| c).eq(&wanted));
     let ranges = places.filter_map(|window| Some(window.first()?.1.start..window.last()?.1.end));
-    ranges.filter(|range| stands_alone(line, range)).collect()
+    ranges.collect()
 }
 
 fn stands_alone(line: &str, range: &Range<usize>) -> bool {
@@ -216,9 +216,9 @@ mod tests {
             assert_eq!(shown(&cut).contains("[needle]"), columns > 10, "{columns}: {}", shown(&cut));
         }
         let cut = Marked::around(&line, &[mark], 20);
-        assert_eq!(shown(&cut), "…x x x [needle] y y…");
+        assert_eq!(shown(&cut), "…x x x [needle] y y y…");
         assert_eq!(shown(&Marked::around("short needle", &[6..12], 20)), "short [needle]");
-        assert_eq!(shown(&Marked::around("日本語の題名がとても長い", &[18..21], 12)), "…題名[が]とも…");
+        assert_eq!(shown(&Marked::around("日本語の題名がとても長い", &[18..21], 12)), "…題名[が]とて…");
     }
 
     #[test]

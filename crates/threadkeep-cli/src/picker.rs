@@ -7,6 +7,7 @@ mod state;
 mod terminal;
 mod work;
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Instant;
 
@@ -18,6 +19,7 @@ use self::state::{Effect, Event, State};
 use self::terminal::Taken;
 use self::work::News;
 use crate::errors::{Code, Failure, Report};
+use crate::views::Views;
 
 pub(crate) use self::state::Choice;
 
@@ -28,6 +30,8 @@ pub(crate) struct Scope {
     pub(crate) threads: Threads,
     /// Whether threads in the trash are searched too.
     pub(crate) trashed: bool,
+    /// How items are read.
+    pub(crate) views: Arc<Views>,
 }
 
 /// Lets a person pick; `None` when they leave. The terminal is given back before this returns.

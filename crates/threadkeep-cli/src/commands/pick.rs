@@ -1,11 +1,14 @@
 //! `threadkeep pick`
 
+use std::sync::Arc;
+
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::App;
 use crate::errors::{Code, Outcome};
 use crate::picker::{self, Choice, Scope};
+use crate::views::Views;
 use crate::{json, names};
 
 const EXAMPLES: &str = "\
@@ -72,7 +75,7 @@ pub(super) fn run(args: &PickArgs, app: &mut App) -> Outcome {
         None => (*store).clone(),
         Some(name) => (*store.workspace_by_id(names::find_workspace(&store, name)?.id)?).clone(),
     };
-    let scope = Scope { threads, trashed: args.trashed };
+    let scope = Scope { threads, trashed: args.trashed, views: Arc::new(Views::new()) };
     let Some(choice) = picker::pick(&scope, &args.query)? else { return Ok(Code::Left) };
     let Choice { thread, hit } = choice;
     let print = args.print.unwrap_or(if app.out.is_json() { Print::Json } else { Print::Id });

@@ -1,5 +1,6 @@
 //! `threadkeep show`
 
+mod finding;
 pub(super) mod neighbours;
 
 use std::path::Path;
@@ -9,6 +10,7 @@ use threadkeep::blocking::{Store, Threads};
 use threadkeep::{Address, Error, Item, ItemQuery, ListQuery, Page, Shelves, StoreOptions, Thread, ThreadId};
 use threadkeep_agents::import::{ImportOptions, Importer};
 
+use self::finding::Finding;
 use self::neighbours::Neighbours;
 use super::{App, rollout};
 use crate::around::around;
@@ -31,6 +33,7 @@ EXAMPLES:
   threadkeep show 019a2284 --last 10     its last ten items
   threadkeep show 019a2284@12            its path up to depth 12: what a fork there would see
   threadkeep show 019a2284@12 --around 3  what was said before and after that, on its branch
+  threadkeep show 019a2284 --find 'rate limit'   every place where that stands, on every branch
   threadkeep show 019a2284 --branch try-2
   threadkeep show 'Fix the login test' --markdown > login.md
   threadkeep show 019a2284 --mask-secrets --markdown > to-share.md
@@ -63,6 +66,14 @@ pub(super) struct ShowArgs {
     /// Only the item at @DEPTH, the head by default, and up to K items before and behind it on its branch
     #[arg(long, value_name = "K", conflicts_with_all = ["last", "limit", "cursor", "from", "to", "context", "raw", "markdown"])]
     around: Option<usize>,
+    /// Only the places where this text stands, whatever its case: on every branch, or up to @DEPTH or on --branch
+    #[arg(
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        conflicts_with_all = ["last", "limit", "cursor", "around", "context", "raw", "markdown"]
+    )]
+    find: Option<String>,
     /// What a model is given to go on: the latest summary and what follows it
     #[arg(long, conflicts_with = "branch")]
     context: bool,
@@ -132,6 +143,12 @@ fn show(args: &ShowArgs, app: &mut App, store: &Store, name: &str) -> Outcome {
     let veil = Veil::new(&args.masking)?;
     let mut thread = store.get(&target.thread)?;
     veil.thread(&mut thread);
+    if let Some(wanted) = &args.find {
+        let (threads, thread, veil) = (&**store, &thread, &veil);
+        let outcome = Finding { threads, thread, path: at, from: args.from, to: args.to, wanted, veil }.show(app);
+        veil.tell(("item", "items"));
+        return outcome;
+    }
     if let Some(count) = args.around {
         let outcome = show_around(args, app, store, &thread, at, count, &veil);
         veil.tell(("item", "items"));

@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn words_come_before_letters_and_every_word_has_to_fit() {
         let texts = ["Fix the login test", "a lot of great old inns", "LOGIN", "nothing"];
-        assert_eq!(found("login", &texts).whole, [2, 0]);
+        assert_eq!(found("login", &texts).whole, [0, 2]);
         assert_eq!(found("login", &texts).scattered, [1]);
         assert_eq!(found("test log", &texts), Fits { whole: vec![0], scattered: vec![] });
         assert_eq!(found("fxlgn", &texts).scattered, [0]);
@@ -108,6 +108,6 @@ mod tests {
         assert_eq!(marks("lg", "a login"), [2..3, 4..5]);
         assert_eq!(marks("本", "日本"), [3..6]);
         assert_eq!(marks("log elsewhere", "log"), [0..1, 1..2, 2..3]);
-        assert_eq!(marks("", "log"), []);
+        assert!(marks("", "log").is_empty());
     }
 }

@@ -253,7 +253,7 @@ impl State {
             KeyCode::Char('m' | 'j') if control => return self.choice().map(Effect::Choose),
             KeyCode::Up => self.step(-1),
             KeyCode::Down => self.step(1),
-            KeyCode::Char('p' | 'k') if control => self.step(-1),
+            KeyCode::Char('p') if control => self.step(-1),
             KeyCode::Char('n') if control => self.step(1),
             KeyCode::PageUp => self.step(-page),
             KeyCode::PageDown => self.step(page),
@@ -273,6 +273,7 @@ impl State {
             KeyCode::Char('w') if control => self.edit(now, Line::delete_word),
             KeyCode::Char('u') if control => self.edit(now, Line::delete_to_start),
             KeyCode::Char('h') if control => self.edit(now, Line::backspace),
+            KeyCode::Char('k') if control => self.edit(now, Line::delete_to_end),
             KeyCode::Char('d') if control => self.edit(now, Line::delete),
             KeyCode::Backspace => self.edit(now, Line::backspace),
             KeyCode::Delete => self.edit(now, Line::delete),
@@ -407,3 +408,6 @@ impl State {
         row.found.and_then(|index| self.answer.found.get(index))
     }
 }
+
+#[cfg(test)]
+mod tests;

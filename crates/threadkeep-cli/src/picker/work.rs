@@ -7,12 +7,13 @@ use std::time::Duration;
 use crossterm::event::{self, Event as Input};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
-use threadkeep::{ListQuery, SearchQuery, SortKey, Thread};
+use threadkeep::{Item, ItemQuery, ListQuery, Role, SearchQuery, SortKey, Thread, View};
 
 use super::Scope;
 use super::state::{Answer, Candidate, Event, Found, FoundHit};
 use crate::commands::{self, list, search};
 use crate::errors::{Code, Failure, Report};
+use crate::views;
 use crate::{human, json, text};
 
 /// How many threads are listed at most. Search finds the others.
@@ -24,6 +25,8 @@ const FOUND: usize = 50;
 const SNIPPET: usize = 320;
 /// How much of a thread's beginning is matched and shown, in characters.
 const PREVIEW: usize = 400;
+/// How many items are looked through for it where a thread says nothing of itself.
+const LOOK: usize = 8;
 /// How long the index may be brought up to date before an answer is given.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -160,7 +163,8 @@ fn answer(scope: &Scope, text: String) -> Result<Answer, String> {
 }
 
 fn candidate(scope: &Scope, thread: &Thread) -> Candidate {
-    let preview: String = thread.details.preview.as_deref().unwrap_or_default().chars().take(PREVIEW).collect();
+    let preview = thread.details.preview.clone().or_else(|| beginning(scope, thread)).unwrap_or_default();
+    let preview: String = preview.chars().take(PREVIEW).collect();
     let items = thread.items + json::shared_items(thread);
     let facts = [
         Some(thread.id.as_str().to_owned()),
@@ -178,4 +182,20 @@ fn candidate(scope: &Scope, thread: &Thread) -> Candidate {
         when: Some(list::last_word(&scope.threads, thread)),
         facts: facts.into_iter().flatten().map(|fact| text::one_line(&fact)).collect(),
     }
+}
+
+/// The first prompt of a thread that says nothing of itself.
+fn beginning(scope: &Scope, thread: &Thread) -> Option<String> {
+    let query = ItemQuery { limit: LOOK, ..ItemQuery::default() };
+    // A thread is worth picking though its items can't be read.
+    let items = scope.threads.items(&thread.id, query).ok()?.entries;
+    let views = items.iter().map(|item| (item, scope.views.read(item)));
+    let mut spoken = views.filter(|(item, view)| views::is_conversation(item, view));
+    let is_users = |view: &View, item: &Item| view.role.as_ref().or(item.role.as_ref()) == Some(&Role::User);
+    let first = spoken.next()?;
+    let prompt = match is_users(&first.1, first.0) {
+        true => first,
+        false => spoken.find(|(item, view)| is_users(view, item)).unwrap_or(first),
+    };
+    Some(prompt.1.to_text())
 }
