@@ -9,8 +9,8 @@ use super::indexing;
 use super::matching;
 use super::page::{FoundItem, FoundThread, Hit, Standing};
 use super::query::{Node, OnPath, Query};
-use super::rank::{self, Rank};
-use super::snippet::{self, Snippet};
+use super::rank;
+use super::snippet::snippet;
 use super::text::{self, Field, NormalText, folded};
 use crate::db::index::{Fit, Subject};
 use crate::db::{Row, Tx, query_all, query_one, statements};
@@ -44,14 +44,15 @@ pub(crate) struct Found {
     pub(crate) subject: Subject,
     /// The thread that it is shown under.
     pub(crate) thread: ThreadId,
-    pub(crate) rank: Rank,
+    /// From 0 to 10,000.
+    pub(crate) score: u32,
     pub(crate) made: Timestamp,
 }
 
 impl Found {
     /// The most relevant first, of equals the newer one.
     pub(crate) fn order(&self, other: &Self) -> Ordering {
-        let key = |it: &Self| (it.rank.score, it.made);
+        let key = |it: &Self| (it.score, it.made);
         key(other).cmp(&key(self)).then_with(|| other.subject.cmp(&self.subject))
     }
 }
@@ -123,8 +124,7 @@ impl Looker {
         }
         self.bytes += source.content.len();
         if self.bytes > READ_BYTES && !is_doubtful {
-            let rank = Rank { score: 0, best: None };
-            return Ok(Some(Found { subject: Subject::Item(key), thread, rank, made: source.created_at }));
+            return Ok(Some(Found { subject: Subject::Item(key), thread, score: 0, made: source.created_at }));
         }
         let view = self.readers.read(&source).view;
         let fields = document::fields(&source.kind, &view);
@@ -203,8 +203,8 @@ impl Looker {
         (fields, text): (&[(Field, &str)], &NormalText),
         made: Timestamp,
     ) -> Found {
-        let rank = rank::rank(&self.query, fields, text, made, self.now);
-        Found { subject, thread, rank, made }
+        let score = rank::rank(&self.query, fields, text, made, self.now);
+        Found { subject, thread, score, made }
     }
 
     fn is_in_time(&self, at: Timestamp) -> bool {
@@ -338,12 +338,12 @@ impl Looker {
     }
 
     fn hit(&mut self, tx: &mut dyn Tx, thread: &Thread, found: &Found, width: usize) -> Result<Option<Hit>> {
-        let score = found.rank.score;
+        let score = found.score;
         let key = match &found.subject {
             Subject::Item(key) => *key,
             Subject::Title(_) => {
                 let title = thread.details.title.as_deref().unwrap_or_default();
-                let snippet = snippet::snippet(Field::Title, title, &self.query, width);
+                let snippet = snippet(&[(Field::Title, title)], &self.query.wanted, width);
                 return Ok(Some(Hit { item: None, snippet, score }));
             }
         };
@@ -355,7 +355,7 @@ impl Looker {
             return Ok(None);
         };
         let view = self.readers.read(&source).view;
-        let snippet = self.snippet(&document::fields(&source.kind, &view), found.rank.best, width);
+        let snippet = snippet(&document::fields(&source.kind, &view), &self.query.wanted, width);
         let mut shared_with = sharers(tx, key)?;
         if branch.thread != thread.id {
             shared_with.insert(0, branch.thread.clone());
@@ -378,11 +378,6 @@ impl Looker {
             shared_with: seen,
         };
         Ok(Some(Hit { item: Some(item), snippet, score }))
-    }
-
-    fn snippet(&self, fields: &[(Field, &str)], best: Option<usize>, width: usize) -> Snippet {
-        let best = best.and_then(|best| fields.get(best)).or_else(|| fields.first());
-        best.map_or_else(Snippet::default, |(field, text)| snippet::snippet(*field, text, &self.query, width))
     }
 
     fn standing(&mut self, tx: &mut dyn Tx, thread: &Thread, key: i64, branch: &BranchFacts) -> Result<Standing> {

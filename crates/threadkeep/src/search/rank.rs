@@ -27,34 +27,15 @@ const HALF_AGE_MILLIS: f64 = 30.0 * 24.0 * 60.0 * 60.0 * 1_000.0;
 const LITERAL: f64 = 0.5;
 const MOST: f64 = 10_000.0;
 
-/// What is found in a document, and how relevant it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Rank {
-    /// From 0 to 10,000.
-    pub(crate) score: u32,
-    /// The text in which most is found, by its index; `None` where nothing is.
-    pub(crate) best: Option<usize>,
-}
-
-/// Ranks a document that was made of these texts.
-pub(crate) fn rank(
-    query: &Query,
-    fields: &[(Field, &str)],
-    text: &NormalText,
-    made: Timestamp,
-    now: Timestamp,
-) -> Rank {
+/// How relevant a document is that was made of these texts, from 0 to 10,000.
+pub(crate) fn rank(query: &Query, fields: &[(Field, &str)], text: &NormalText, made: Timestamp, now: Timestamp) -> u32 {
     let phrases = query.wanted.phrases().len();
     let occurrences = matching::occurrences(&query.wanted, text);
     let mut by_phrase = vec![0.0; phrases];
-    let mut by_text = vec![0.0; fields.len()];
     for occurrence in &occurrences {
         let Some(section) = section_of(text, occurrence) else { continue };
         let gain = weight(section.field) * rarity(section);
         if let Some(sum) = by_phrase.get_mut(occurrence.phrase) {
-            *sum += gain;
-        }
-        if let Some(sum) = by_text.get_mut(section.index) {
             *sum += gain;
         }
     }
@@ -65,7 +46,7 @@ pub(crate) fn rank(
     let age = (now.0.saturating_sub(made.0)).max(0);
     let recency = 1.0 / (1.0 + millis(age) / HALF_AGE_MILLIS);
     let score = MOST * (relevance * (1.0 - RECENCY) + recency * RECENCY).clamp(0.0, 1.0);
-    Rank { score: whole(score), best: best(&by_text) }
+    whole(score)
 }
 
 /// A place in a long text says less of it.
@@ -88,18 +69,8 @@ fn literally(query: &Query, fields: &[(Field, &str)]) -> f64 {
     if literals.is_empty() {
         return 0.0;
     }
-    let stands = |literal: &&&String| fields.iter().any(|(_, text)| !find(text, literal).is_empty());
+    let stands = |literal: &&&String| fields.iter().any(|(_, text)| find(text, literal).next().is_some());
     count(literals.iter().filter(stands).count()) / count(literals.len())
-}
-
-fn best(by_text: &[f64]) -> Option<usize> {
-    let mut best = None;
-    for (index, sum) in by_text.iter().enumerate() {
-        if *sum > 0.0 && best.is_none_or(|(_, most)| *sum > most) {
-            best = Some((index, *sum));
-        }
-    }
-    best.map(|(index, _)| index)
 }
 
 fn count(number: usize) -> f64 {
@@ -120,7 +91,7 @@ fn whole(score: f64) -> u32 {
 mod tests {
     use jiff::tz::TimeZone;
 
-    use super::{Rank, rank};
+    use super::rank;
     use crate::search::query;
     use crate::search::text::{self, Field};
     use crate::time::Timestamp;
@@ -128,7 +99,7 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
     const DAY: i64 = 24 * 60 * 60 * 1_000;
 
-    fn ranked(query: &str, fields: &[(Field, &str)], days_old: i64) -> Rank {
+    fn ranked(query: &str, fields: &[(Field, &str)], days_old: i64) -> u32 {
         let query = query::parse(query, NOW, &TimeZone::UTC);
         rank(&query, fields, &text::normal(fields), Timestamp(NOW.0 - days_old * DAY), NOW)
     }
@@ -137,12 +108,12 @@ mod tests {
     fn what_somebody_said_comes_before_what_a_tool_gave_back() {
         let said = ranked("deadlock", &[(Field::Said, "it is a deadlock")], 9);
         let result = ranked("deadlock", &[(Field::Result, "it is a deadlock")], 0);
-        assert!(said.score > result.score, "{said:?} {result:?}");
+        assert!(said > result, "{said} {result}");
     }
 
     #[test]
     fn of_equals_the_newer_one_comes_first() {
-        let [old, new] = [300, 3].map(|days| ranked("cache", &[(Field::Said, "the cache")], days).score);
+        let [old, new] = [300, 3].map(|days| ranked("cache", &[(Field::Said, "the cache")], days));
         assert!(new > old);
     }
 
@@ -150,20 +121,13 @@ mod tests {
     fn what_stands_there_as_it_was_typed_comes_before_its_words() {
         let literal = ranked("a/b.rs", &[(Field::Said, "look at a/b.rs")], 0);
         let words = ranked("a/b.rs", &[(Field::Said, "look at a b rs")], 0);
-        assert!(literal.score > words.score);
-    }
-
-    #[test]
-    fn the_text_with_most_of_it_is_named() {
-        let fields = [(Field::Said, "nothing"), (Field::Result, "panic panic"), (Field::Said, "panic")];
-        assert_eq!(ranked("panic", &fields, 0).best, Some(2));
-        assert_eq!(ranked("absent", &fields, 0).best, None);
+        assert!(literal > words);
     }
 
     #[test]
     fn repeating_a_word_gains_ever_less() {
         let [one, two, many] =
-            [1, 2, 200].map(|times| ranked("retry", &[(Field::Said, "retry ".repeat(times).as_str())], 0).score);
+            [1, 2, 200].map(|times| ranked("retry", &[(Field::Said, "retry ".repeat(times).as_str())], 0));
         assert!(one < two && many < 2 * one, "{one} {two} {many}");
     }
 }

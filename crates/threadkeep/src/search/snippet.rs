@@ -10,7 +10,7 @@ use super::query::Node;
 use super::text::{Field, NormalText, Section, Source, is_inside_word, normal_with_sources};
 
 /// A line of a text, around what was found in it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Snippet {
     /// Which of the given texts it is from.
     pub index: usize,
