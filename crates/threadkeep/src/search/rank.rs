@@ -23,8 +23,11 @@ const HALF_WORDS: f64 = 2_000.0;
 /// How much of the score is for being recent, and how old what has half of that is.
 const RECENCY: f64 = 0.2;
 const HALF_AGE_MILLIS: f64 = 30.0 * 24.0 * 60.0 * 60.0 * 1_000.0;
-/// What standing there as it was typed counts for.
-const LITERAL: f64 = 0.5;
+/// What standing there as it was typed counts for, and what standing close together does.
+const LITERAL: f64 = 0.4;
+const CLOSENESS: f64 = 0.4;
+/// A piece of a name counts for less than a word of its own.
+const PIECE: f64 = 0.7;
 const MOST: f64 = 10_000.0;
 
 /// How relevant a document is that was made of these texts, from 0 to 10,000.
@@ -34,7 +37,8 @@ pub(crate) fn rank(query: &Query, fields: &[(Field, &str)], text: &NormalText, m
     let mut by_phrase = vec![0.0; phrases];
     for occurrence in &occurrences {
         let Some(section) = section_of(text, occurrence) else { continue };
-        let gain = weight(section.field) * rarity(section);
+        let piece = if occurrence.is_in_parts { PIECE } else { 1.0 };
+        let gain = weight(section.field) * rarity(section) * piece;
         if let Some(sum) = by_phrase.get_mut(occurrence.phrase) {
             *sum += gain;
         }
@@ -42,7 +46,8 @@ pub(crate) fn rank(query: &Query, fields: &[(Field, &str)], text: &NormalText, m
     // Once is most of it: a log that says a word a hundred times is no hundred times as relevant.
     let found: f64 = by_phrase.iter().map(|sum| sum / (sum + 0.6)).sum::<f64>() / count(phrases.max(1));
     let literal = literally(query, fields);
-    let relevance = (found + LITERAL * literal) / (1.0 + LITERAL);
+    let close = closeness(text, &occurrences, phrases);
+    let relevance = (found + LITERAL * literal + CLOSENESS * close) / (1.0 + LITERAL + CLOSENESS);
     let age = (now.0.saturating_sub(made.0)).max(0);
     let recency = 1.0 / (1.0 + millis(age) / HALF_AGE_MILLIS);
     let score = MOST * (relevance * (1.0 - RECENCY) + recency * RECENCY).clamp(0.0, 1.0);
@@ -60,6 +65,46 @@ fn section_of<'a>(text: &'a NormalText, occurrence: &Occurrence) -> Option<&'a S
         terms.contains(&occurrence.terms.start)
     };
     text.sections.iter().find(holds)
+}
+
+/// How close together the phrases stand where they are closest, from 0 to 1: 1 where nothing is between them.
+fn closeness(text: &NormalText, occurrences: &[Occurrence], phrases: usize) -> f64 {
+    let places = || occurrences.iter().filter(|occurrence| !occurrence.is_in_parts);
+    let mut wanted: Vec<usize> = places().map(|occurrence| occurrence.phrase).collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    if phrases < 2 || wanted.len() < 2 {
+        return if phrases < 2 { 1.0 } else { 0.0 };
+    }
+    let mut places: Vec<&Occurrence> = places().collect();
+    places.sort_unstable_by_key(|occurrence| occurrence.terms.start);
+    let length: usize =
+        wanted.iter().filter_map(|phrase| places.iter().find(|it| it.phrase == *phrase)).map(|it| it.terms.len()).sum();
+    let mut shortest = usize::MAX;
+    let mut last: Vec<Option<&Occurrence>> = vec![None; phrases];
+    for place in places {
+        if let Some(slot) = last.get_mut(place.phrase) {
+            *slot = Some(place);
+        }
+        let seen: Vec<&Occurrence> = last.iter().flatten().copied().collect();
+        if seen.len() < wanted.len() {
+            continue;
+        }
+        let first = seen.iter().map(|it| it.terms.start).min().unwrap_or_default();
+        let end = seen.iter().map(|it| it.terms.end).max().unwrap_or_default();
+        if is_in_one(text, first, end) {
+            shortest = shortest.min(end - first);
+        }
+    }
+    match shortest {
+        usize::MAX => 0.0,
+        _ => (count(length) / count(shortest.max(1))).min(1.0) * count(wanted.len()) / count(phrases),
+    }
+}
+
+/// Whether these terms are of one text.
+fn is_in_one(text: &NormalText, first: usize, end: usize) -> bool {
+    text.sections.iter().any(|section| section.words.start <= first && end <= section.words.end)
 }
 
 /// The share of what was typed that stands there as it was typed, where that says more than its words do.
@@ -122,6 +167,21 @@ mod tests {
         let literal = ranked("a/b.rs", &[(Field::Said, "look at a/b.rs")], 0);
         let words = ranked("a/b.rs", &[(Field::Said, "look at a b rs")], 0);
         assert!(literal > words);
+    }
+
+    #[test]
+    fn words_that_stand_together_come_before_words_that_are_far_apart() {
+        let far = format!("parse {} error", "more ".repeat(50));
+        let [near, far] = ["a parse error here", &far].map(|text| ranked("parse error", &[(Field::Said, text)], 0));
+        assert!(near > far, "{near} {far}");
+        let apart = ranked("parse error", &[(Field::Said, "parse"), (Field::Said, "error")], 0);
+        assert!(near > apart, "{near} {apart}");
+    }
+
+    #[test]
+    fn a_word_comes_before_a_piece_of_a_name() {
+        let [word, piece] = ["the error", "the parseError"].map(|text| ranked("error", &[(Field::Said, text)], 0));
+        assert!(word > piece, "{word} {piece}");
     }
 
     #[test]
