@@ -226,7 +226,7 @@ impl<'a> Parser<'a> {
         }
         self.terms += 1;
         let Some(node) = phrase_of(&read, prefix || (!is_quoted && is_short_hash(text))) else { return true };
-        if !is_negated {
+        if !is_negated && !self.groups.iter().any(|group| group.is_negated) {
             self.literals.push(text.to_owned());
         }
         if let Some(group) = self.groups.last_mut() {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use serde::Serialize;
 use unicode_segmentation::UnicodeSegmentation as _;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -10,9 +11,10 @@ use super::query::Node;
 use super::text::{Field, NormalText, Section, Source, is_inside_word, normal_with_sources};
 
 /// A line of a text, around what was found in it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Snippet {
     /// Which of the given texts it is from.
+    #[serde(skip)]
     pub index: usize,
     /// One line, fit for a terminal: no control characters, no sequences, nothing that turns the direction of writing.
     pub text: String,
@@ -313,5 +315,86 @@ pub(super) fn visible(c: char) -> char {
         // These reorder what follows, so that a reader sees other words than a program.
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => char::REPLACEMENT_CHARACTER,
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Field, Snippet, snippet};
+    use crate::search::query::{Node, phrase};
+
+    fn all(words: &[&str]) -> Node {
+        Node::All(words.iter().map(|word| phrase(word).unwrap()).collect())
+    }
+
+    /// The snippet with its marks in brackets and an ellipsis where it is cut.
+    fn drawn(snippet: &Snippet) -> String {
+        let mut out = if snippet.cut_before { "…".to_owned() } else { String::new() };
+        let mut at = 0;
+        for mark in &snippet.marks {
+            out.push_str(&snippet.text[at..mark.start]);
+            out.push_str(&format!("[{}]", &snippet.text[mark.clone()]));
+            at = mark.end;
+        }
+        out.push_str(&snippet.text[at..]);
+        out.push_str(if snippet.cut_after { "…" } else { "" });
+        out
+    }
+
+    fn cut(text: &str, words: &[&str], width: usize) -> String {
+        drawn(&snippet(&[(Field::Said, text)], &all(words), width))
+    }
+
+    #[test]
+    fn a_short_text_is_shown_whole_on_one_line() {
+        assert_eq!(cut("  Why does\n\n\tthe login test fail?\n", &["LOGIN"], 80), "Why does the [login] test fail?");
+        assert_eq!(cut("Straße und Strasse", &["strasse"], 80), "[Straße] und [Strasse]");
+        assert_eq!(cut("nothing of it", &["else"], 80), "nothing of it");
+        assert_eq!(cut("parseHttpRequest fails", &["http request"], 80), "parse[HttpRequest] fails");
+        assert_eq!(cut("", &["x"], 80), "");
+    }
+
+    #[test]
+    fn it_is_where_most_stands_together_and_words_are_whole() {
+        let text = "timeout at first, and then for a long while nothing of any interest happens at all, \
+            until the database reports a timeout of its connection pool, which is why we looked here.";
+        assert_eq!(
+            cut(text, &["timeout", "database", "pool"], 60),
+            "…[database] reports a [timeout] of its connection [pool], which…"
+        );
+        assert_eq!(cut(text, &["timeout"], 30), "[timeout] at first, and then…");
+        assert_eq!(cut(text, &["here"], 30), "…which is why we looked [here].");
+    }
+
+    #[test]
+    fn wide_characters_count_twice_and_need_no_spaces() {
+        let text = "我们需要修改数据库连接的超时设置，然后重新运行所有的测试用例。";
+        let short = snippet(&[(Field::Said, text)], &all(&["超时"]), 20);
+        assert_eq!(drawn(&short), "…接的[超时]设置，然后重…");
+        assert_eq!(cut("👨\u{200d}👩\u{200d}👧 family", &["family"], 80), "👨\u{200d}👩\u{200d}👧 [family]");
+    }
+
+    #[test]
+    fn what_steers_a_terminal_is_made_visible_or_left_out() {
+        assert_eq!(
+            cut("\x1b[1;31merror\x1b[0m: \x1b]0;title\x07bad\0 \u{202e}txt", &["error"], 80),
+            "[error]: bad␀ \u{fffd}txt"
+        );
+    }
+
+    #[test]
+    fn escapes_of_json_are_read() {
+        let fields = [(Field::Call, "bash"), (Field::Call, r#"{"command":"cd src\ncargo test --name \"caf\u00e9\""}"#)];
+        let found = snippet(&fields, &all(&["cargo", "café"]), 80);
+        assert_eq!((found.index, drawn(&found).as_str()), (1, r#"{"command":"cd src [cargo] test --name "[café]""}"#));
+    }
+
+    #[test]
+    fn a_long_word_is_cut() {
+        let text = format!("{}Needle{}", "x".repeat(100), "Y".repeat(100));
+        let found = snippet(&[(Field::Said, &text)], &all(&[&"x".repeat(64)]), 20);
+        assert_eq!(drawn(&found), format!("[{}]…", "x".repeat(20)));
+        let text = format!("before {} after", "a".repeat(50));
+        assert_eq!(cut(&text, &["before"], 20), "[before]…");
     }
 }

@@ -143,8 +143,8 @@ pub fn folded(name: &str) -> String {
 
 /// Adds what the unit at a place becomes as a whole, with what separates words, and gives the place after it.
 pub(super) fn folded_unit(source: Source<'_>, at: usize, out: &mut Vec<char>) -> Option<usize> {
-    let (byte, next) = (source.byte(at)?, source.byte(at + 1));
-    if byte.is_ascii() && next.is_none_or(|next| next.is_ascii()) {
+    let byte = source.byte(at)?;
+    if byte.is_ascii() {
         out.push(char::from(byte.to_ascii_lowercase()));
         return Some(at + 1);
     }
@@ -295,13 +295,13 @@ impl Reader {
         self.bytes_left = head;
         let stop = self.read(source, 0, MAX_RESULT_HEAD);
         self.bytes_left = all - (head - self.bytes_left);
-        let Some(tail) = tail_start(source, stop) else { return };
+        let Some(Tail { start, is_cut_off }) = tail_of(source, stop) else { return };
         let before = self.out.words.size();
-        if tail > stop {
+        if is_cut_off {
             self.out.words.put_break(stop);
         }
         let words = self.out.words.len();
-        self.read(source, tail, MAX_RESULT_TAIL);
+        self.read(source, start, MAX_RESULT_TAIL);
         if self.out.words.len() == words {
             self.out.words.cut(before);
         }
@@ -473,24 +473,30 @@ impl Reader {
     }
 }
 
-/// Where the last words of a long text begin, if anything is there after `from`.
-fn tail_start(source: Source<'_>, from: usize) -> Option<usize> {
+/// The last words of a long text.
+struct Tail {
+    start: usize,
+    /// Whether words are left out before it.
+    is_cut_off: bool,
+}
+
+/// The last words of a text, if there are any after `from`.
+fn tail_of(source: Source<'_>, from: usize) -> Option<Tail> {
     let end = source.len();
     let mut window = FIRST_WINDOW;
-    while from < end {
-        let start = end.saturating_sub(window).max(from);
-        // A word that the window cuts in two is not counted: there is one more before it.
-        let start = if start > from { source.boundary(start) } else { start };
+    loop {
+        let start = source.boundary(end.saturating_sub(window).max(from));
+        let is_whole = start == from;
         let mut reader = Reader::new(usize::MAX);
         reader.read(source, start, usize::MAX);
         let words = reader.out.words;
-        let is_whole = start == from;
-        if words.len() > MAX_RESULT_TAIL || is_whole {
-            return words.get(words.len().saturating_sub(MAX_RESULT_TAIL)).map(|word| word.start);
+        let left_out = words.len().saturating_sub(MAX_RESULT_TAIL);
+        // A word that the window cuts in two is none of the last ones: there is one more before them.
+        if left_out > 0 || is_whole {
+            return words.get(left_out).map(|word| Tail { start: word.start, is_cut_off: left_out > 0 });
         }
         window = window.saturating_mul(2);
     }
-    None
 }
 
 /// The sign that makes a name of the word before it: `c++`, `c#`. What follows `#` must be no word, as in `page#part`.
@@ -540,22 +546,34 @@ struct Unit<'a> {
 
 impl<'a> Unit<'a> {
     fn at(source: Source<'a>, at: usize) -> Self {
-        let (first, mut end) = source.char_at(at).unwrap_or((char::REPLACEMENT_CHARACTER, at + 1));
-        let (mut is_settled, mut order) = (true, 0);
-        for _ in 0..MAX_SIGNS {
-            if !source.byte(end).is_some_and(|byte| source.is_special(byte)) {
-                break;
-            }
-            let Some((c, next)) = source.char_at(end) else { break };
-            let sign = entry(c);
-            if !sign.extends {
-                break;
-            }
-            is_settled &= sign.settled.is_some_and(|own| own == 0 || own >= order);
-            order = sign.settled.unwrap_or(0);
-            end = next;
+        let (first, end) = source.char_at(at).unwrap_or((char::REPLACEMENT_CHARACTER, at + 1));
+        let base = entry(first);
+        let mut unit = Self { source, start: at, end, first, entry: base, is_settled: true };
+        // What separates words has no signs, and ASCII letters are read in runs.
+        if !first.is_ascii() && !matches!(base.class, Class::Separator | Class::Ignored | Class::Picture) {
+            unit.take_signs();
         }
-        Self { source, start: at, end, first, entry: entry(first), is_settled }
+        unit
+    }
+
+    /// Goes on over the signs that follow, and over what is left out between them.
+    fn take_signs(&mut self) {
+        let (mut at, mut order, mut left_out) = (self.end, 0, 0);
+        while self.source.byte(at).is_some_and(|byte| self.source.is_special(byte)) {
+            let Some((c, next)) = self.source.char_at(at) else { break };
+            let sign = entry(c);
+            let is_mark = matches!(sign.class, Class::Sign | Class::Accent) && sign.folded.is_some();
+            if sign.extends && (is_mark || self.entry.class == Class::Alone) {
+                self.is_settled &= at == self.end && sign.settled.is_some_and(|own| own == 0 || own >= order);
+                order = sign.settled.unwrap_or(0);
+                (self.end, left_out) = (next, 0);
+            } else if !matches!(sign.class, Class::Accent | Class::Ignored) || left_out == MAX_SIGNS {
+                break;
+            } else {
+                left_out += 1;
+            }
+            at = next;
+        }
     }
 
     /// What it becomes, character by character.
@@ -564,9 +582,10 @@ impl<'a> Unit<'a> {
         match self.entry.folded.filter(|_| self.is_settled) {
             Some(folded) => {
                 put(self.entry.class, folded);
-                chars.skip(1).for_each(|sign| put(entry(sign).class, sign));
+                chars.skip(1).take(MAX_SIGNS).for_each(|sign| put(entry(sign).class, sign));
             }
-            None => fold(chars, put),
+            None if self.entry.class == Class::Ignored => {}
+            None => fold(chars.filter(|c| entry(*c).class != Class::Ignored).take(MAX_SIGNS + 1), put),
         }
     }
 }

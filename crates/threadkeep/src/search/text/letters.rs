@@ -205,7 +205,7 @@ fn spelled(c: char) -> Option<&'static str> {
     })
 }
 
-/// Whether a character that is written as several is a sign rather than a part of a word: ™, ℃, ①, ½, ㈱, but not ² or ﬁ.
+/// Whether a character that is written as several is no part of a word: ™, ℃, ①, ½, ㈱, ﷺ, but not ² or ﬁ.
 fn stands_apart(c: char) -> bool {
     let is_sign = match c.general_category() {
         GeneralCategory::OtherSymbol
@@ -215,9 +215,12 @@ fn stands_apart(c: char) -> bool {
         GeneralCategory::OtherNumber => !matches!(c, '²' | '³' | '¹' | '\u{2070}'..='\u{209f}'),
         _ => false,
     };
-    let mut same = true;
-    decompose_compatible(c, |d| same &= d == c);
-    is_sign && !same
+    let (mut is_same, mut has_several_words) = (true, false);
+    decompose_compatible(c, |d| {
+        is_same &= d == c;
+        has_several_words |= d != c && class_of(d) == Class::Separator;
+    });
+    !is_same && (is_sign || has_several_words)
 }
 
 /// Whether a character is folded together with the one before it.
