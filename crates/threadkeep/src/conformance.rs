@@ -9,6 +9,8 @@ mod append;
 mod claims;
 mod following;
 mod fork;
+#[doc(hidden)]
+pub mod indexes;
 mod reading;
 mod threads;
 mod workspaces;

@@ -643,6 +643,13 @@ pub fn statement_texts() -> Vec<(String, String, String)> {
     all_statements().into_iter().map(texts).collect()
 }
 
+/// The statements that PostgreSQL alone is given, for the test that prepares them: the name, and the text.
+#[cfg(feature = "postgres")]
+#[doc(hidden)]
+pub fn postgres_statement_texts() -> Vec<(String, String)> {
+    crate::db::postgres::fts::ALL.iter().map(|it| (it.name.to_owned(), for_postgres(it.sql))).collect()
+}
+
 /// Rewrites a text for PostgreSQL: `?N` to `$N`, and the locks on rows, which SQLite takes for comments, since its one writer
 /// needs none. Our texts hold no question mark in a literal; a test checks that.
 pub(crate) fn for_postgres(sql: &str) -> String {

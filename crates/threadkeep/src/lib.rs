@@ -84,6 +84,9 @@ pub use copy::{CopyProblem, CopyProgress, CopyReport};
 #[cfg(feature = "postgres")]
 #[doc(hidden)]
 pub use db::postgres::look::postgres_listing;
+#[cfg(feature = "postgres")]
+#[doc(hidden)]
+pub use db::postgres_statement_texts;
 #[doc(hidden)]
 pub use db::statement_texts;
 pub use error::{Error, Result};

@@ -37,6 +37,8 @@ mod rules;
 mod sample;
 #[path = "postgres/schema.rs"]
 mod schema;
+#[path = "postgres/search_index.rs"]
+mod search_index;
 #[path = "postgres/server.rs"]
 mod server;
 #[path = "postgres/statements.rs"]

@@ -21,10 +21,11 @@ use crate::report::{Outcome, Stop};
 use crate::tools::{self, Injection};
 
 /// A store of each schema that ever landed, as the text of its database.
-const FIXTURES: [(i64, &str); 3] = [
+const FIXTURES: [(i64, &str); 4] = [
     (1, include_str!("../../../threadkeep/tests/fixtures/schema-0001.sql")),
     (2, include_str!("../../../threadkeep/tests/fixtures/schema-0002.sql")),
     (3, include_str!("../../../threadkeep/tests/fixtures/schema-0003.sql")),
+    (4, include_str!("../../../threadkeep/tests/fixtures/schema-0004.sql")),
 ];
 /// The threads in them that can be read.
 const THREADS: [&str; 4] = ["tree", "fork", "cleared", "imported"];

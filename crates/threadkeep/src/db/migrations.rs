@@ -20,6 +20,7 @@ pub(crate) const SQLITE: &[Migration] = &[
     Migration { number: 1, name: "log", sql: include_str!("../../migrations/sqlite/0001_log.sql") },
     Migration { number: 2, name: "seals", sql: include_str!("../../migrations/sqlite/0002_seals.sql") },
     Migration { number: 3, name: "redactions", sql: include_str!("../../migrations/sqlite/0003_redactions.sql") },
+    Migration { number: 4, name: "search", sql: include_str!("../../migrations/sqlite/0004_search.sql") },
 ];
 
 /// The steps for PostgreSQL.
@@ -28,6 +29,7 @@ pub(crate) const POSTGRES: &[Migration] = &[
     Migration { number: 1, name: "log", sql: include_str!("../../migrations/postgres/0001_log.sql") },
     Migration { number: 2, name: "seals", sql: include_str!("../../migrations/postgres/0002_seals.sql") },
     Migration { number: 3, name: "redactions", sql: include_str!("../../migrations/postgres/0003_redactions.sql") },
+    Migration { number: 4, name: "search", sql: include_str!("../../migrations/postgres/0004_search.sql") },
 ];
 
 const LEDGER: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (

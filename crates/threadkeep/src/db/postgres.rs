@@ -7,6 +7,7 @@
 
 pub(crate) mod address;
 mod erasure;
+pub(crate) mod fts;
 mod listener;
 pub(crate) mod look;
 mod pool;
@@ -28,6 +29,7 @@ use crate::concurrency::thread;
 use crate::db::migrations::Migration;
 use crate::db::news::Board;
 use crate::db::postgres::address::Address;
+use crate::db::postgres::fts::PostgresIndex;
 use crate::db::postgres::listener::PostgresWire;
 use crate::db::postgres::pool::Pool;
 use crate::db::postgres::session::{Purpose, Session};
@@ -64,6 +66,12 @@ pub(crate) struct Opening {
     pub(crate) label: String,
     pub(crate) migrations: &'static [Migration],
     pub(crate) now: i64,
+}
+
+/// The search index of the store at this place, by itself. Its tables have to be there when it is asked.
+#[cfg(feature = "conformance")]
+pub(crate) fn index_at(opening: Opening) -> Result<PostgresIndex> {
+    Ok(PostgresIndex::new(Arc::new(Place::new(opening)?)))
 }
 
 /// Opens a store, making its schema or bringing it forward where that is needed; gives what there is to know of the server.
@@ -141,6 +149,13 @@ pub(crate) struct PostgresDriver {
     place: Arc<Place>,
     /// Last, so that it tells everything that was written.
     _teller: Teller,
+}
+
+impl PostgresDriver {
+    /// The search index of the same store.
+    pub(crate) fn index(&self) -> PostgresIndex {
+        PostgresIndex::new(Arc::clone(&self.place))
+    }
 }
 
 impl Driver for PostgresDriver {

@@ -1,7 +1,7 @@
 //! Every statement text is written once; here both engines say whether they can take it.
 
 use postgres::types::Type;
-use threadkeep::statement_texts;
+use threadkeep::{postgres_statement_texts, statement_texts};
 
 use crate::migrated::{Migrated, said};
 use crate::rules;
@@ -12,7 +12,8 @@ fn every_statement_can_be_prepared_on_postgresql() {
     let Some(server) = server() else { return };
     let mut client = Migrated::new(&server).connect();
     let mut failures = Vec::new();
-    for (name, _, sql) in statement_texts() {
+    let shared = statement_texts().into_iter().map(|(name, _, sql)| (name, sql));
+    for (name, sql) in shared.chain(postgres_statement_texts()) {
         match client.prepare(&sql) {
             Err(error) => failures.push(format!("{name}: {}\n{sql}", said(&error))),
             Ok(prepared) => {
@@ -49,7 +50,8 @@ fn every_statement_can_be_prepared_on_sqlite() {
 /// The parameters are rewritten without a look at literals, so no literal may hold what looks like one.
 #[test]
 fn no_literal_holds_a_parameter_sign() {
-    for (name, _, sql) in statement_texts() {
+    let shared = statement_texts().into_iter().map(|(name, _, sql)| (name, sql));
+    for (name, sql) in shared.chain(postgres_statement_texts()) {
         let quoted = |quote: char| sql.split(quote).skip(1).step_by(2).collect::<String>();
         let literals = quoted('\'') + &quoted('"');
         assert!(!literals.contains(['$', '?']), "{name}: {sql}");

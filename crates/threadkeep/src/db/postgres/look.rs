@@ -19,7 +19,7 @@ use crate::host::Host;
 /// What the migrations make, as the server's catalogs list it; a test makes it anew from the migrations.
 const LISTING: &str = include_str!("listing.txt");
 /// How many connections a store opens at most.
-const CONNECTIONS: i64 = 8;
+const CONNECTIONS: i64 = 10;
 /// A clock that is further off makes times in one store hard to compare.
 const CLOCKS_APART: i64 = 5_000;
 /// Of about two thousand million transactions, how many may pass before old rows have to be frozen: what to say of it from when.

@@ -1,0 +1,2 @@
+-- PostgreSQL keeps the search index in its schema. Here it is a database of its own in the folder `search`, so that indexing never
+-- holds the right to write the store. The step is on record for the numbers to be the same on both engines.

@@ -1,0 +1,320 @@
+//! The search index of a store on a server: documents as vectors of lexemes, in tables beside the store's own.
+//!
+//! A vector is written here and not by the server, so its configuration has no say in what a word is. What a vector can't hold is
+//! marked in it: then a phrase is looked for by its words, and the hit is doubtful.
+//!
+//! A search walks from the newest documents down, in blocks that grow: the lexemes of blocks bound what the inverted index
+//! gives, so that a word that stands everywhere costs as little as one that stands nowhere.
+
+pub(crate) mod lender;
+mod question;
+mod vector;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use self::lender::Lender;
+use self::question::Question;
+use crate::concurrency::thread;
+use crate::db::index::{Batch, Behind, Changed, Expr, Fit, Index, Progress, Standing, Subject};
+use crate::db::postgres::refusal::Fate;
+use crate::db::postgres::session::{Begin, Committed, SessionTx};
+use crate::db::postgres::{Place, RETRY_STEP};
+use crate::db::{Row, Statement, Tx, Value, query_all, query_one, statements};
+use crate::error::{Error, Result};
+
+statements! {
+    INDEX_STANDING = "SELECT records, generation, top FROM search_state WHERE only_row = 1";
+    INDEX_TO_CHANGE = "SELECT records, generation, top FROM search_state WHERE only_row = 1 FOR UPDATE SKIP LOCKED";
+    INDEX_TO_CLEAR = "SELECT generation FROM search_state WHERE only_row = 1 FOR UPDATE";
+    // The tip of the branch that a head stands on is known from the head alone.
+    BRANCHES_BEHIND = "SELECT s.key, s.tip, p.depth, p.hash FROM (
+          SELECT b.key AS key, CASE WHEN t.head_is_tip = 1 AND t.head >> 32 = b.key THEN t.head & 4294967295 ELSE b.tip END AS tip,
+            CASE WHEN t.head_is_tip = 1 AND t.head >> 32 = b.key THEN t.head_hash ELSE b.tip_hash END AS hash
+          FROM branches b JOIN threads t ON t.id = b.thread) s
+        LEFT JOIN search_progress p ON p.branch = s.key
+        WHERE p.branch IS NULL OR p.depth <> s.tip OR p.hash <> s.hash
+        UNION ALL SELECT p.branch, CAST(NULL AS BIGINT), p.depth, p.hash FROM search_progress p
+        WHERE NOT EXISTS (SELECT 1 FROM branches b WHERE b.key = p.branch)
+        ORDER BY 1 LIMIT ?1";
+    BRANCHES_BEHIND_SINCE = "SELECT s.key, s.tip, p.depth, p.hash FROM (
+          SELECT b.key AS key, CASE WHEN t.head_is_tip = 1 AND t.head >> 32 = b.key THEN t.head & 4294967295 ELSE b.tip END AS tip,
+            CASE WHEN t.head_is_tip = 1 AND t.head >> 32 = b.key THEN t.head_hash ELSE b.tip_hash END AS hash
+          FROM threads t JOIN branches b ON b.thread = t.id WHERE t.updated >= ?2) s
+        LEFT JOIN search_progress p ON p.branch = s.key
+        WHERE p.branch IS NULL OR p.depth <> s.tip OR p.hash <> s.hash
+        ORDER BY 1 LIMIT ?1";
+    FORGET_DOCS = "DELETE FROM search_docs WHERE item BETWEEN ?1 AND ?2";
+    FORGET_DOC_OF_TITLE = "DELETE FROM search_docs WHERE thread = ?1";
+    ADD_DOC = "INSERT INTO search_docs (doc, item, thread, stamp, unread, terms)
+        VALUES (?1, ?2, ?3, ?4, ?5, CAST(CAST(?6 AS TEXT) AS tsvector))";
+    END_PROGRESS = "DELETE FROM search_progress WHERE branch = ?1";
+    PUT_PROGRESS = "INSERT INTO search_progress (branch, depth, hash) VALUES (?1, ?2, ?3)
+        ON CONFLICT (branch) DO UPDATE SET depth = excluded.depth, hash = excluded.hash";
+    PUT_INDEX_STATE = "UPDATE search_state SET records = ?1, generation = ?2, top = ?3 WHERE only_row = 1";
+    // The inner one is no part of the outer one's plan: it takes what the index of terms gives, and is small by its blocks.
+    // Taken from a query of its own, the question is read once, and not for every row.
+    FIND_DOCS = "SELECT doc, item, thread, CAST(0 AS BIGINT) FROM (
+          SELECT doc, item, thread FROM search_docs WHERE terms @@ (SELECT CAST(CAST(?1 AS TEXT) AS tsquery)) OFFSET 0) found
+        WHERE doc <= ?2 ORDER BY doc DESC LIMIT ?3";
+    FIND_DOUBTFUL_DOCS = "SELECT doc, item, thread, CAST(CASE WHEN terms @@ (SELECT CAST(CAST(?4 AS TEXT) AS tsquery)) THEN 0 ELSE 1 END AS BIGINT)
+        FROM (SELECT doc, item, thread, terms FROM (
+            SELECT doc, item, thread, terms FROM search_docs WHERE terms @@ (SELECT CAST(CAST(?1 AS TEXT) AS tsquery)) OFFSET 0) found
+          WHERE doc <= ?2 ORDER BY doc DESC LIMIT ?3) taken ORDER BY doc DESC";
+    INDEXED_TITLES = "SELECT thread, stamp FROM search_docs WHERE thread IS NOT NULL ORDER BY thread";
+    MAY_TRUNCATE = "SELECT CAST(CAST(pg_catalog.has_table_privilege('search_docs', 'TRUNCATE')
+        AND pg_catalog.has_table_privilege('search_progress', 'TRUNCATE') AS INT) AS BIGINT)";
+    TRUNCATE_INDEX = "TRUNCATE search_docs, search_progress";
+    DELETE_DOCS = "DELETE FROM search_docs";
+    DELETE_PROGRESS = "DELETE FROM search_progress";
+    RESET_INDEX_STATE = "INSERT INTO search_state (only_row, records, generation, top)
+        VALUES (1, 0, CAST(floor(extract(epoch FROM clock_timestamp()) * 1000) AS BIGINT), 0)
+        ON CONFLICT (only_row) DO UPDATE SET records = 0, generation = search_state.generation + 1, top = 0";
+    INDEX_BYTES = "SELECT CAST(coalesce(sum(pg_catalog.pg_total_relation_size(c.oid)), 0) AS BIGINT) FROM pg_catalog.pg_class c
+        JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = CAST(pg_catalog.current_schema() AS name) AND c.relkind = 'r'
+          AND c.relname IN ('search_docs', 'search_progress', 'search_state')";
+}
+
+/// How many documents are in a block: of each number's own, from the newest ones down.
+const BLOCKS: [i64; 4] = [1 << 12, 1 << 15, 1 << 18, 1 << 21];
+
+/// The index of a store on a server.
+#[derive(Debug)]
+pub(crate) struct PostgresIndex {
+    place: Arc<Place>,
+    lender: Lender,
+}
+
+impl PostgresIndex {
+    /// The index in the schema of this place. It connects when it is asked for the first time.
+    pub(crate) fn new(place: Arc<Place>) -> Self {
+        Self { lender: Lender::new(Arc::clone(&place)), place }
+    }
+
+    /// Runs something that reads one snapshot, on another connection when the first one is lost.
+    fn read<T>(&self, run: impl Fn(&mut SessionTx<'_>) -> Result<T>) -> Result<T> {
+        let deadline = Instant::now() + self.place.busy_bound;
+        loop {
+            let mut lent = self.lender.lend(deadline)?;
+            let mut tx = lent.session()?.begin(Begin::Snapshot);
+            let outcome = run(&mut tx);
+            let may_pass = matches!(tx.refusal().map(|refusal| refusal.fate), Some(Fate::Again | Fate::Lost));
+            if tx.roll_back() {
+                lent.keep();
+            }
+            if !may_pass || Instant::now() >= deadline {
+                return outcome.map_err(|error| self.meaning(error));
+            }
+            thread::sleep(RETRY_STEP);
+        }
+    }
+
+    /// Runs something that writes in one transaction. It is not waited for the disk: what is lost there is made anew.
+    fn write<T>(&self, run: impl Fn(&mut SessionTx<'_>) -> Result<T>) -> Result<T> {
+        let deadline = Instant::now() + self.place.busy_bound;
+        loop {
+            let mut lent = self.lender.lend(deadline)?;
+            let mut tx = lent.session()?.begin_posting(Begin::Written);
+            let outcome = run(&mut tx).and_then(|done| tx.settle().map_err(|refusal| refusal.error).map(|()| done));
+            let (error, fate) = match outcome {
+                Ok(done) => match tx.commit() {
+                    Committed::Yes => {
+                        lent.keep();
+                        return Ok(done);
+                    }
+                    Committed::No(refusal) => (refusal.error, refusal.fate),
+                    Committed::Unknown(error) => return Err(error),
+                },
+                Err(error) => {
+                    let fate = tx.refusal().map_or(Fate::Final, |refusal| refusal.fate);
+                    if tx.roll_back() {
+                        lent.keep();
+                    }
+                    (error, fate)
+                }
+            };
+            if fate == Fate::Final || Instant::now() >= deadline {
+                return Err(self.meaning(error));
+            }
+            thread::sleep(RETRY_STEP);
+        }
+    }
+
+    /// What an error of the server means here: what the index alone can be blamed for is an index that has to be made anew.
+    fn meaning(&self, error: Error) -> Error {
+        let damaged = |detail: String| Error::corrupt(format!("the search index of {}", self.place.address), detail);
+        match error {
+            Error::AlreadyExists { id, .. } => damaged(id),
+            // The server's own words for what should not be: a broken page, a value of which parts are gone.
+            Error::Backend { detail } if detail.ends_with("(XX000)") => damaged(detail),
+            other => other,
+        }
+    }
+}
+
+impl Index for PostgresIndex {
+    fn standing(&self) -> Result<Standing> {
+        self.read(|tx| standing(tx))
+    }
+
+    fn behind(&self, tx: &mut dyn Tx, since: Option<i64>, most: usize) -> Result<Vec<Behind>> {
+        let most = count(most);
+        match since {
+            Some(since) => query_all(tx, BRANCHES_BEHIND_SINCE, &[most.into(), since.into()], read_behind),
+            None => query_all(tx, BRANCHES_BEHIND, &[most.into()], read_behind),
+        }
+    }
+
+    /// Nothing: a document takes no others along.
+    fn missing(&self, _: usize) -> Result<Vec<(i64, Subject)>> {
+        Ok(Vec::new())
+    }
+
+    /// Whoever may only read never gets to it.
+    fn change(&self, generation: i64, batch: &Batch) -> Result<Changed> {
+        if self.place.read_only {
+            return Ok(Changed::Busy);
+        }
+        match self.write(|tx| apply(tx, generation, batch)) {
+            Err(Error::ReadOnly { .. }) => Ok(Changed::Busy),
+            outcome => outcome,
+        }
+    }
+
+    fn find(&self, expr: &Expr, upto: i64, most: usize) -> Result<Vec<Fit>> {
+        let Some(question) = Question::of(expr) else { return Ok(Vec::new()) };
+        self.read(|tx| find(tx, &question, upto, most))
+    }
+
+    fn titles(&self) -> Result<Vec<(String, i64)>> {
+        self.read(|tx| query_all(tx, INDEXED_TITLES, &[], |row| Ok((row.text(0)?.to_owned(), row.int(1)?))))
+    }
+
+    /// Where the role does not own the tables, their rows stay in their files until the server clears them away, or the owner
+    /// erases.
+    fn clear(&self) -> Result<()> {
+        self.write(|tx| {
+            // Who is changing it is waited for.
+            query_one(tx, INDEX_TO_CLEAR, &[], |_| Ok(()))?;
+            let emptying: &[Statement] = match query_one(tx, MAY_TRUNCATE, &[], |row| row.int(0))? {
+                Some(1) => &[TRUNCATE_INDEX],
+                _ => &[DELETE_DOCS, DELETE_PROGRESS],
+            };
+            for statement in emptying.iter().chain(&[RESET_INDEX_STATE]) {
+                tx.execute(*statement, &[])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Nothing: the tables are written anew with the store's.
+    fn erase(&self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn bytes(&self) -> Result<u64> {
+        let bytes = self.read(|tx| query_one(tx, INDEX_BYTES, &[], |row| row.int(0)))?;
+        Ok(u64::try_from(bytes.unwrap_or(0)).unwrap_or(0))
+    }
+}
+
+fn standing(tx: &mut dyn Tx) -> Result<Standing> {
+    query_one(tx, INDEX_STANDING, &[], read_standing)?.ok_or_else(stateless)
+}
+
+fn stateless() -> Error {
+    Error::corrupt("the search index", "it does not say where it stands")
+}
+
+fn read_standing(row: &Row<'_>) -> Result<Standing> {
+    Ok(Standing { records: row.int(0)?, generation: row.int(1)?, top: row.int(2)? })
+}
+
+fn read_behind(row: &Row<'_>) -> Result<Behind> {
+    let branch = row.int(0)?;
+    let tip = row.opt_int(1)?.map(|depth| (branch << 32) | depth);
+    let is = row.opt_int(2)?.map(|depth| {
+        Ok(Progress {
+            branch,
+            depth: row.parse(2, u32::try_from(depth).ok(), "a depth")?,
+            hash: row.parse(3, row.blob(3)?.try_into().ok(), "a hash")?,
+        })
+    });
+    Ok(Behind { branch, is: is.transpose()?, tip })
+}
+
+fn apply(tx: &mut dyn Tx, generation: i64, batch: &Batch) -> Result<Changed> {
+    let Some(stands) = query_one(tx, INDEX_TO_CHANGE, &[], read_standing)? else {
+        // It is there, and somebody else has it.
+        return standing(tx).map(|_| Changed::Busy);
+    };
+    if stands.generation != generation {
+        return Ok(Changed::Busy);
+    }
+    for (from, to) in &batch.forgotten {
+        tx.execute(FORGET_DOCS, &[(*from).into(), (*to).into()])?;
+    }
+    for thread in &batch.forgotten_titles {
+        tx.execute(FORGET_DOC_OF_TITLE, &[thread.as_str().into()])?;
+    }
+    for branch in &batch.ended {
+        tx.execute(END_PROGRESS, &[(*branch).into()])?;
+    }
+    let mut top = stands.top;
+    for document in &batch.added {
+        let number = document.number.unwrap_or(top + 1);
+        top = top.max(number);
+        let (item, thread) = match &document.subject {
+            Subject::Item(key) => (Some(*key), None),
+            Subject::Title(thread) => (None, Some(thread.as_str())),
+        };
+        let terms = vector::of(&document.terms, number);
+        let unread = i64::from(document.is_unread);
+        let args =
+            [number.into(), item.into(), thread.into(), document.stamp.into(), unread.into(), terms.as_str().into()];
+        tx.post(ADD_DOC, &args)?;
+    }
+    for reached in &batch.reached {
+        let args = [reached.branch.into(), i64::from(reached.depth).into(), Value::Blob(&reached.hash)];
+        tx.post(PUT_PROGRESS, &args)?;
+    }
+    let records = batch.records.unwrap_or(stands.records);
+    tx.post(PUT_INDEX_STATE, &[records.into(), (stands.generation + 1).into(), top.into()])?;
+    Ok(Changed::Yes)
+}
+
+fn find(tx: &mut dyn Tx, question: &Question, upto: i64, most: usize) -> Result<Vec<Fit>> {
+    let mut below = standing(tx)?.top.min(upto);
+    let mut fits = Vec::new();
+    for level in (0..BLOCKS.len()).chain(std::iter::repeat(BLOCKS.len() - 1)) {
+        if below <= 0 || fits.len() >= most {
+            break;
+        }
+        let (text, first) = question.in_blocks(level, below);
+        let args = [text.as_str().into(), below.into(), count(most - fits.len()).into(), question.certain().into()];
+        let (statement, args) = match question.may_be_doubtful() {
+            true => (FIND_DOUBTFUL_DOCS, args.as_slice()),
+            false => (FIND_DOCS, args.get(..3).unwrap_or(&args)),
+        };
+        tx.query(statement, args, &mut |row| {
+            fits.push(read_fit(row)?);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        below = first - 1;
+    }
+    Ok(fits)
+}
+
+fn read_fit(row: &Row<'_>) -> Result<Fit> {
+    let subject = match (row.opt_int(1)?, row.opt_text(2)?) {
+        (Some(item), _) => Subject::Item(item),
+        (None, thread) => Subject::Title(row.parse(2, thread, "a thread")?.to_owned()),
+    };
+    Ok(Fit { number: row.int(0)?, subject, is_doubtful: row.int(3)? != 0 })
+}
+
+fn count(most: usize) -> i64 {
+    i64::try_from(most).unwrap_or(i64::MAX)
+}
