@@ -8,6 +8,7 @@ use postgres::NoTls;
 use postgres::error::SqlState;
 use threadkeep::blocking::Store;
 use threadkeep::conformance::clauses;
+use threadkeep::conformance::indexes::Probe;
 use threadkeep::{
     Error, ItemQuery, ListQuery, NewItem, NewThread, Role, Severity, StoreOptions, Thread, ThreadPatch, TurnQuery,
 };
@@ -206,6 +207,30 @@ fn the_reader_reads_everything_and_writes_nothing() {
         assert_eq!(roles.refusal("reader", sql), SqlState::INSUFFICIENT_PRIVILEGE, "{sql}");
     }
     live.append(vec![say("goes on")]).unwrap();
+}
+
+#[test]
+fn the_writer_changes_the_search_index_and_the_reader_asks_it() {
+    let Some(server) = server() else { return };
+    let roles = Roles::make(&server);
+    drop(roles.open("owner"));
+    let index = |role: &str, is_read_only: bool| {
+        let options = roles.options(role);
+        Probe::on_server(if is_read_only { options.read_only() } else { options }).unwrap()
+    };
+    let writer = index("writer", false);
+    let fill = || writer.fill(["one two".to_owned()].into_iter()).unwrap_or_else(|broken| panic!("{broken}"));
+    fill();
+    for reader in [index("reader", true), index("reader", false), index("writer", true)] {
+        assert_eq!(reader.find_phrase("one two", false, 9).unwrap(), [1]);
+        assert!(!reader.touch().unwrap(), "a change that is not made");
+        assert_read_only("clear", reader.clear());
+    }
+    writer.clear().unwrap();
+    assert!(writer.find_phrase("one", false, 9).unwrap().is_empty());
+    fill();
+    index("owner", false).clear().unwrap();
+    assert!(writer.find_phrase("one", false, 9).unwrap().is_empty());
 }
 
 #[test]
