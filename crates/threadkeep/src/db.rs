@@ -647,7 +647,7 @@ pub fn statement_texts() -> Vec<(String, String, String)> {
 #[cfg(feature = "postgres")]
 #[doc(hidden)]
 pub fn postgres_statement_texts() -> Vec<(String, String)> {
-    crate::db::postgres::fts::ALL.iter().map(|it| (it.name.to_owned(), for_postgres(it.sql))).collect()
+    postgres::fts::ALL.iter().map(|it| (it.name.to_owned(), for_postgres(it.sql))).collect()
 }
 
 /// Rewrites a text for PostgreSQL: `?N` to `$N`, and the locks on rows, which SQLite takes for comments, since its one writer

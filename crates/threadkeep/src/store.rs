@@ -752,7 +752,7 @@ fn open_inner(options: StoreOptions) -> Result<Inner> {
     #[cfg(feature = "postgres")]
     if let Some(opening) = options.opening() {
         let (driver, notices) = postgres::open(opening)?;
-        let index: Arc<dyn Index> = Arc::new(SqliteIndex::in_memory());
+        let index: Arc<dyn Index> = Arc::new(driver.index());
         return Inner::on(Db::new(Arc::new(driver)), index, options, Liveness::leases(), notices);
     }
     let location = Location {

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use super::{Broken, Outcome, ensure, ensure_eq};
 use crate::concurrency::{Mutex, block_on};
 use crate::db::fts::SqliteIndex;
-use crate::db::index::{BREAK, Batch, Behind, Changed, Document, Expr, Fit, Index, Progress, Subject, Terms};
+use crate::db::index::{Batch, Behind, Changed, Document, Expr, Fit, Index, Progress, Subject, Terms};
 use crate::error::{Error, Result};
 use crate::{NewItem, NewThread, Role, Store, StoreOptions};
 
@@ -501,7 +501,7 @@ impl Random {
         // One of fifty is longer than a vector can tell.
         let len = if self.below(50) == 0 { 16_200 + self.below(600) } else { self.below(40) };
         let stream = |random: &mut Self, len| {
-            let term = |random: &mut Self| if random.below(8) == 0 { BREAK.to_owned() } else { random.of(&TERMS) };
+            let term = |random: &mut Self| if random.below(8) == 0 { "_".to_owned() } else { random.of(&TERMS) };
             (0..len).map(|_| term(random)).collect::<Vec<_>>().join(" ")
         };
         let words = stream(self, len);

@@ -71,20 +71,21 @@ pub(crate) struct Opening {
 /// The search index of the store at this place, by itself. Its tables have to be there when it is asked.
 #[cfg(feature = "conformance")]
 pub(crate) fn index_at(opening: Opening) -> Result<PostgresIndex> {
-    Ok(PostgresIndex::new(Arc::new(Place::new(opening)?)))
+    Ok(PostgresIndex::new(Arc::new(Place::new(opening)?), None))
 }
 
 /// Opens a store, making its schema or bringing it forward where that is needed; gives what there is to know of the server.
 pub(crate) fn open(opening: Opening) -> Result<(PostgresDriver, Vec<String>)> {
     let place = Place::new(opening)?;
-    let opened = schema::open(&place)?;
+    let mut opened = schema::open(&place)?;
+    let is_indexed = fts::is_begun(&mut opened.session.alone())?;
     let place = Arc::new(place);
     let reads = Pool::new(Arc::clone(&place), Purpose::Read);
     let writes = Pool::new(Arc::clone(&place), Purpose::Write);
     writes.start_with(opened.session)?;
     let teller = Teller::start(Arc::clone(&place))?;
     let board = Board::with_wire(Box::new(PostgresWire::new(Arc::clone(&place), Arc::clone(teller.told()))));
-    Ok((PostgresDriver { reads, writes, board: Arc::new(board), place, _teller: teller }, opened.notices))
+    Ok((PostgresDriver { reads, writes, board: Arc::new(board), place, is_indexed, _teller: teller }, opened.notices))
 }
 
 impl Place {
@@ -147,6 +148,8 @@ pub(crate) struct PostgresDriver {
     writes: Pool,
     board: Arc<Board>,
     place: Arc<Place>,
+    /// Whether the store had a search index when it was opened.
+    is_indexed: bool,
     /// Last, so that it tells everything that was written.
     _teller: Teller,
 }
@@ -154,7 +157,7 @@ pub(crate) struct PostgresDriver {
 impl PostgresDriver {
     /// The search index of the same store.
     pub(crate) fn index(&self) -> PostgresIndex {
-        PostgresIndex::new(Arc::clone(&self.place))
+        PostgresIndex::new(Arc::clone(&self.place), Some(self.is_indexed))
     }
 }
 

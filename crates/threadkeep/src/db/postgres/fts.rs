@@ -11,13 +11,13 @@ mod question;
 mod vector;
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use self::lender::Lender;
 use self::question::Question;
-use crate::concurrency::thread;
-use crate::db::index::{Batch, Behind, Changed, Expr, Fit, Index, Progress, Standing, Subject};
+use crate::concurrency::{Mutex, thread};
+use crate::db::index::{Batch, Behind, Changed, Expr, Fit, Index, Progress, Standing, Subject, tip_columns};
 use crate::db::postgres::refusal::Fate;
 use crate::db::postgres::session::{Begin, Committed, SessionTx};
 use crate::db::postgres::{Place, RETRY_STEP};
@@ -28,23 +28,18 @@ statements! {
     INDEX_STANDING = "SELECT records, generation, top FROM search_state WHERE only_row = 1";
     INDEX_TO_CHANGE = "SELECT records, generation, top FROM search_state WHERE only_row = 1 FOR UPDATE SKIP LOCKED";
     INDEX_TO_CLEAR = "SELECT generation FROM search_state WHERE only_row = 1 FOR UPDATE";
-    // The tip of the branch that a head stands on is known from the head alone.
-    BRANCHES_BEHIND = "SELECT s.key, s.tip, p.depth, p.hash FROM (
-          SELECT b.key AS key, CASE WHEN t.head_is_tip = 1 AND t.head >> 32 = b.key THEN t.head & 4294967295 ELSE b.tip END AS tip,
-            CASE WHEN t.head_is_tip = 1 AND t.head >> 32 = b.key THEN t.head_hash ELSE b.tip_hash END AS hash
-          FROM branches b JOIN threads t ON t.id = b.thread) s
-        LEFT JOIN search_progress p ON p.branch = s.key
+    BRANCHES_BEHIND = concat!("SELECT s.branch, s.tip, p.depth, p.hash
+        FROM (SELECT ", tip_columns!(), " FROM branches b JOIN threads t ON t.id = b.thread) s (branch, tip, hash)
+        LEFT JOIN search_progress p ON p.branch = s.branch
         WHERE p.branch IS NULL OR p.depth <> s.tip OR p.hash <> s.hash
         UNION ALL SELECT p.branch, CAST(NULL AS BIGINT), p.depth, p.hash FROM search_progress p
         WHERE NOT EXISTS (SELECT 1 FROM branches b WHERE b.key = p.branch)
-        ORDER BY 1 LIMIT ?1";
-    BRANCHES_BEHIND_SINCE = "SELECT s.key, s.tip, p.depth, p.hash FROM (
-          SELECT b.key AS key, CASE WHEN t.head_is_tip = 1 AND t.head >> 32 = b.key THEN t.head & 4294967295 ELSE b.tip END AS tip,
-            CASE WHEN t.head_is_tip = 1 AND t.head >> 32 = b.key THEN t.head_hash ELSE b.tip_hash END AS hash
-          FROM threads t JOIN branches b ON b.thread = t.id WHERE t.updated >= ?2) s
-        LEFT JOIN search_progress p ON p.branch = s.key
+        ORDER BY 1 LIMIT ?1");
+    BRANCHES_BEHIND_SINCE = concat!("SELECT s.branch, s.tip, p.depth, p.hash
+        FROM (SELECT ", tip_columns!(), " FROM threads t JOIN branches b ON b.thread = t.id WHERE t.updated >= ?2) s (branch, tip, hash)
+        LEFT JOIN search_progress p ON p.branch = s.branch
         WHERE p.branch IS NULL OR p.depth <> s.tip OR p.hash <> s.hash
-        ORDER BY 1 LIMIT ?1";
+        ORDER BY 1 LIMIT ?1");
     FORGET_DOCS = "DELETE FROM search_docs WHERE item BETWEEN ?1 AND ?2";
     FORGET_DOC_OF_TITLE = "DELETE FROM search_docs WHERE thread = ?1";
     ADD_DOC = "INSERT INTO search_docs (doc, item, thread, stamp, unread, terms)
@@ -85,12 +80,15 @@ const BLOCKS: [i64; 4] = [1 << 12, 1 << 15, 1 << 18, 1 << 21];
 pub(crate) struct PostgresIndex {
     place: Arc<Place>,
     lender: Lender,
+    /// Whether there was an index when the store was opened, until it is asked: whoever opens a store pays for no further
+    /// connection.
+    known: Mutex<Option<bool>>,
 }
 
 impl PostgresIndex {
-    /// The index in the schema of this place. It connects when it is asked for the first time.
-    pub(crate) fn new(place: Arc<Place>) -> Self {
-        Self { lender: Lender::new(Arc::clone(&place)), place }
+    /// The index in the schema of this place. It connects when it is asked for something that is not known.
+    pub(crate) fn new(place: Arc<Place>, is_begun: Option<bool>) -> Self {
+        Self { lender: Lender::new(Arc::clone(&place)), place, known: Mutex::new(is_begun) }
     }
 
     /// Runs something that reads one snapshot, on another connection when the first one is lost.
@@ -155,6 +153,11 @@ impl PostgresIndex {
 }
 
 impl Index for PostgresIndex {
+    fn exists(&self) -> Result<bool> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).take();
+        known.map_or_else(|| self.read(|tx| is_begun(tx)), Ok)
+    }
+
     fn standing(&self) -> Result<Standing> {
         self.read(|tx| standing(tx))
     }
@@ -218,6 +221,11 @@ impl Index for PostgresIndex {
         let bytes = self.read(|tx| query_one(tx, INDEX_BYTES, &[], |row| row.int(0)))?;
         Ok(u64::try_from(bytes.unwrap_or(0)).unwrap_or(0))
     }
+}
+
+/// Whether anything was ever indexed.
+pub(crate) fn is_begun(tx: &mut dyn Tx) -> Result<bool> {
+    Ok(query_one(tx, INDEX_STANDING, &[], read_standing)?.is_some_and(|it| it.generation > 0))
 }
 
 fn standing(tx: &mut dyn Tx) -> Result<Standing> {

@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::BLOCKS;
-use crate::db::index::{BREAK, Terms};
+use crate::db::index::Terms;
 use crate::item::Hash;
 
+/// Stands between terms that are no neighbours.
+const BREAK: &str = "_";
 /// The greatest position that is told from the next one.
 const LAST_POSITION: usize = 16_383;
 /// How many positions a lexeme has at most.
