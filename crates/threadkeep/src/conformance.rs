@@ -12,6 +12,7 @@ mod fork;
 #[doc(hidden)]
 pub mod indexes;
 mod reading;
+mod search;
 mod threads;
 mod workspaces;
 
@@ -59,6 +60,7 @@ pub fn clauses() -> Vec<Clause> {
         following::CLAUSES,
         fork::CLAUSES,
         reading::CLAUSES,
+        search::CLAUSES,
         threads::CLAUSES,
         workspaces::CLAUSES,
     ];

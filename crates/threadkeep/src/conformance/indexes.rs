@@ -23,13 +23,15 @@ pub struct Probe {
     added: Mutex<BTreeMap<Subject, Document>>,
 }
 
+type Check = fn(&Probe) -> Outcome;
+
 /// Something that an index does.
 #[derive(Debug, Clone, Copy)]
 pub struct IndexClause {
     /// Its name.
     pub name: &'static str,
     /// Checks it on an index that is empty, beside a store that is.
-    pub check: fn(&Probe) -> Outcome,
+    pub check: Check,
 }
 
 impl Probe {
@@ -135,7 +137,7 @@ impl Probe {
 
 /// All of them.
 pub fn index_clauses() -> Vec<IndexClause> {
-    let list: [(&'static str, fn(&Probe) -> Outcome); 12] = [
+    let list: [(&'static str, Check); 12] = [
         ("numbers_are_dense_and_generations_change", numbers_are_dense_and_generations_change),
         ("another_generation_changes_nothing", another_generation_changes_nothing),
         ("the_newest_come_first", the_newest_come_first),
