@@ -39,6 +39,8 @@ mod sample;
 mod schema;
 #[path = "postgres/search_index.rs"]
 mod search_index;
+#[path = "postgres/searching.rs"]
+mod searching;
 #[path = "postgres/server.rs"]
 mod server;
 #[path = "postgres/statements.rs"]
