@@ -158,6 +158,11 @@ impl App {
         self.place()?.read()
     }
 
+    /// The existing store, for searching it.
+    fn search(&self) -> Result<Store, Failure> {
+        self.place()?.search()
+    }
+
     /// The existing store, for writing.
     fn write(&self) -> Result<Store, Failure> {
         self.place()?.write().inspect(notice)

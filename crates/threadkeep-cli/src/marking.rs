@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use threadkeep::search::find;
 use unicode_segmentation::UnicodeSegmentation as _;
 
 use crate::output::Output;
@@ -147,22 +148,12 @@ impl Words {
         }
         let mut marks = Vec::new();
         for word in &self.0 {
-            marks.extend(literal(line, word).into_iter().filter(|place| stands_alone(line, place)));
+            marks.extend(find(line, word).into_iter().filter(|place| stands_alone(line, place)));
         }
         marks.sort_by_key(|mark: &Range<usize>| (mark.start, std::cmp::Reverse(mark.end)));
         marks.dedup_by(|later, earlier| later.start < earlier.end);
         Marked { text: line.to_owned(), marks }
     }
-}
-
-/// Where a text stands in another, whatever its case: ranges of bytes, in order and apart.
-pub(crate) fn literal(text: &str, wanted: &str) -> Vec<Range<usize>> {
-    let wanted: Vec<char> = wanted.to_lowercase().chars().collect();
-    let lower = text.char_indices().flat_map(|(at, c)| c.to_lowercase().map(move |low| (low, at..at + c.len_utf8())));
-    let lower: Vec<(char, Range<usize>)> = lower.collect();
-    let places = lower.windows(wanted.len().max(1)).filter(|window| window.iter().map(|(c, _)| c).eq(&wanted));
-    let ranges = places.filter_map(|window| Some(window.first()?.1.start..window.last()?.1.end));
-    ranges.collect()
 }
 
 fn stands_alone(line: &str, range: &Range<usize>) -> bool {

@@ -87,6 +87,14 @@ impl Place {
         }
     }
 
+    /// Opens an existing store to search it: for writing where that can be, since the index is brought up to date by whoever
+    /// searches.
+    pub(crate) fn search(&self) -> Result<Store, Failure> {
+        self.require()?;
+        // What is in the way of writing need not be in the way of reading; if it is, that says what it is.
+        Store::open(self.options()).or_else(|_| self.read())
+    }
+
     /// Opens an existing store for writing.
     pub(crate) fn write(&self) -> Result<Store, Failure> {
         self.require()?;

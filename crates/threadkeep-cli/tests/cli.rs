@@ -50,6 +50,8 @@ mod rollout;
 mod sandbox;
 #[path = "cli/seals.rs"]
 mod seals;
+#[path = "cli/search.rs"]
+mod search;
 #[path = "cli/server.rs"]
 mod server;
 #[path = "cli/shapes.rs"]

@@ -70,7 +70,7 @@ enum Print {
 
 /// Picks.
 pub(super) fn run(args: &PickArgs, app: &mut App) -> Outcome {
-    let store = app.read()?;
+    let store = app.search()?;
     let threads = match &args.workspace {
         None => (*store).clone(),
         Some(name) => (*store.workspace_by_id(names::find_workspace(&store, name)?.id)?).clone(),

@@ -88,7 +88,7 @@ pub(super) struct SearchArgs {
 
 /// Searches.
 pub(super) fn run(args: &SearchArgs, app: &mut App) -> Outcome {
-    let store = app.read()?;
+    let store = app.search()?;
     match &args.workspace {
         None => search(args, app, &store),
         Some(name) => {

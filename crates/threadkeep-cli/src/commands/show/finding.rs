@@ -5,12 +5,13 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 use threadkeep::blocking::Threads;
+use threadkeep::search::find;
 use threadkeep::{Address, BranchId, Item, ItemQuery, Thread, Tree, View};
 
 use super::write_head;
 use crate::commands::App;
 use crate::errors::{Code, Failure, Outcome};
-use crate::marking::{self, Marked};
+use crate::marking::Marked;
 use crate::masking::Veil;
 use crate::style::Ink;
 use crate::views::Views;
@@ -122,7 +123,7 @@ impl Finding<'_> {
                     self.veil.item(item);
                     let view = views.read(item);
                     let text = view.to_text();
-                    let places = marking::literal(&text, self.wanted);
+                    let places: Vec<_> = find(&text, self.wanted).into_iter().collect();
                     if !places.is_empty() {
                         let active = active.get(&item.branch).is_some_and(|until| item.depth <= *until);
                         visit(&Places { item, view: &view, text: &text, places: &places, active })?;
