@@ -1,5 +1,5 @@
 //! `cargo bench -p threadkeep-bench [-- [--quick] [P1 P4 …]]`; `BENCH_ROOT` names the folder for the stores,
-//! `BENCH_PYTHON` the Python that a peer is installed with and measured.
+//! `BENCH_PYTHON` the Python that a peer is installed with and measured, `BENCH_ITEMS` the number of items that are searched.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -29,13 +29,17 @@ fn main() -> threadkeep_bench::Result<()> {
     let only: Vec<String> = args.into_iter().filter(|arg| !arg.starts_with('-')).collect();
     let wants = |id: &str| only.is_empty() || only.iter().any(|it| it.eq_ignore_ascii_case(id));
     let own = if ["G1", "G2", "G3"].into_iter().any(wants) { server::start_with(SETTINGS) } else { None };
+    let mut sizes = if quick { Sizes::QUICK } else { Sizes::FULL };
+    if let Some(items) = std::env::var_os("BENCH_ITEMS") {
+        sizes.corpus = items.to_string_lossy().parse()?;
+    }
     let plan = Plan {
         only,
         server: own.as_ref().map(server::Server::database),
         python: std::env::var_os("BENCH_PYTHON").map(PathBuf::from),
         root: std::env::var_os("BENCH_ROOT").map_or_else(std::env::temp_dir, PathBuf::from),
         writers_program: env!("CARGO_BIN_EXE_threadkeep-bench-writers").into(),
-        sizes: if quick { Sizes::QUICK } else { Sizes::FULL },
+        sizes,
     };
     let start = Instant::now();
     let report =

@@ -7,6 +7,8 @@ mod pen;
 mod templates;
 mod vocabulary;
 
+use std::cmp::Ordering;
+
 use threadkeep::{Kind, NewItem, Part, Role, Timestamp, View};
 
 use self::pen::Pen;
@@ -17,12 +19,12 @@ use crate::text::Chance;
 /// The first conversation begins here, 2024-11-01, and all others within two years.
 const BEGIN_MILLIS: i64 = 1_730_419_200_000;
 const SPAN_MILLIS: i64 = 2 * 365 * 86_400_000;
-/// One workspace in how many conversations.
-const WORKSPACES: usize = 40;
+/// How many workspaces the conversations belong to; the first ones have the most.
+pub const WORKSPACES: usize = 40;
 /// One fork in how many conversations.
 const FORKS: usize = 24;
-/// A conversation forks from one of so many before it.
-const NEAR: u32 = 20;
+/// A fork's conversation is one of so many before it.
+pub const NEAR: usize = 20;
 /// One conversation of how many is led in Chinese, and as many in Japanese.
 const OTHER_LANGUAGES: usize = 10;
 const SHORTEST: u32 = 8;
@@ -35,6 +37,8 @@ pub struct Corpus {
     seed: u64,
     items: u32,
     conversations: u32,
+    /// How many items the last conversation has.
+    last: u32,
     vocabulary: Vocabulary,
 }
 
@@ -43,12 +47,15 @@ pub struct Corpus {
 pub struct Conversation {
     /// Its number, from 0.
     pub number: u32,
-    /// Where it forks from: another conversation with a lower number, and the depth of the last item that both share.
+    /// Where it forks from: a conversation with a lower number, and which of that one's own items is the last that both share,
+    /// from 0. It may be more than there are.
     pub fork: Option<(u32, u32)>,
     /// A title of a few words.
     pub title: String,
-    /// Which of the workspaces it belongs to, from 0.
-    pub workspace: u32,
+    /// Which of the [`WORKSPACES`] it belongs to, from 0.
+    pub workspace: usize,
+    /// What its messages are written in.
+    pub language: Language,
     /// Its own items in order.
     pub items: Vec<Entry>,
 }
@@ -66,19 +73,23 @@ pub struct Entry {
 
 /// What people and models speak with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Language {
+pub enum Language {
+    /// English.
     English,
+    /// Chinese.
     Chinese,
+    /// Japanese.
     Japanese,
 }
 
 impl Corpus {
     /// A corpus of this many items, which depends on the seed alone.
     pub fn new(seed: u64, items: u32) -> Self {
-        let mut corpus = Self { seed, items, conversations: 0, vocabulary: Vocabulary::new() };
+        let mut corpus = Self { seed, items, conversations: 0, last: 0, vocabulary: Vocabulary::new() };
         let mut left = items;
         while left > 0 {
-            left = left.saturating_sub(corpus.drawn_length(corpus.conversations));
+            corpus.last = corpus.drawn_length(corpus.conversations).min(left);
+            left -= corpus.last;
             corpus.conversations += 1;
         }
         corpus
@@ -89,14 +100,39 @@ impl Corpus {
         self.items
     }
 
+    /// The number of conversations.
+    pub fn len(&self) -> u32 {
+        self.conversations
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.conversations == 0
+    }
+
     /// The conversations, made one by one.
     pub fn conversations(&self) -> impl Iterator<Item = Conversation> + '_ {
-        let mut left = self.items;
-        (0..self.conversations).map(move |number| {
-            let length = self.drawn_length(number).min(left);
-            left -= length;
-            self.conversation(number, length)
-        })
+        (0..self.conversations).map(|number| self.conversation(number))
+    }
+
+    /// The words of prose, the most common first.
+    pub fn words(&self) -> impl Iterator<Item = &str> {
+        self.vocabulary.words()
+    }
+
+    /// The words of Chinese and Japanese that are no invention, the most common first, in turns.
+    pub fn real_words(&self) -> impl Iterator<Item = &str> {
+        self.vocabulary.real_words()
+    }
+
+    /// A conversation by its number; one behind the last is as empty.
+    pub fn conversation(&self, number: u32) -> Conversation {
+        let length = match number.cmp(&self.conversations.saturating_sub(1)) {
+            Ordering::Less => self.drawn_length(number),
+            Ordering::Equal => self.last,
+            Ordering::Greater => 0,
+        };
+        self.told(number, length)
     }
 
     /// How many items a conversation has: from [`SHORTEST`] to 2,000, half of them below 40, the mean 125.
@@ -112,7 +148,7 @@ impl Corpus {
         Chance::new(self.seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ (u64::from(number) << 8) ^ what)
     }
 
-    fn conversation(&self, number: u32, length: u32) -> Conversation {
+    fn told(&self, number: u32, length: u32) -> Conversation {
         let mut chance = self.chance(number, 2);
         let language = match chance.below(OTHER_LANGUAGES) {
             0 => Language::Chinese,
@@ -120,17 +156,17 @@ impl Corpus {
             _ => Language::English,
         };
         let fork = (chance.below(FORKS) == 0 && number > 0).then(|| self.forked(number, &mut chance));
-        let begin = SPAN_MILLIS / i64::from(self.conversations) * i64::from(number);
+        let begin = SPAN_MILLIS / i64::from(self.conversations.max(1)) * i64::from(number);
         let mut pen = Pen::new(&self.vocabulary, chance.number(), language);
         let title = pen.filled(pick(&mut chance, TITLES));
-        let workspace = u32::try_from(chance.below(WORKSPACES).min(chance.below(WORKSPACES))).unwrap_or_default();
+        let workspace = chance.below(WORKSPACES).min(chance.below(WORKSPACES));
         let mut story = Story { pen, chance, at: BEGIN_MILLIS + begin, items: Vec::new() };
         story.tell(usize::try_from(length).unwrap_or_default());
-        Conversation { number, fork, title, workspace, items: story.items }
+        Conversation { number, fork, title, workspace, language, items: story.items }
     }
 
     fn forked(&self, number: u32, chance: &mut Chance) -> (u32, u32) {
-        let back = 1 + u32::try_from(chance.below(NEAR.min(number) as usize)).unwrap_or_default();
+        let back = 1 + u32::try_from(chance.below(NEAR.min(number as usize))).unwrap_or_default();
         let from = number - back;
         let depth = u32::try_from(chance.below(self.drawn_length(from) as usize)).unwrap_or_default();
         (from, depth)

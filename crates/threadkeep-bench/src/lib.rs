@@ -17,6 +17,7 @@ pub mod plan;
 pub mod postgres;
 pub mod reads;
 pub mod report;
+pub mod search;
 pub mod secrets;
 pub mod stores;
 pub mod text;
@@ -37,7 +38,7 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(&str)) -> Result<Report> {
     let mut report = Report::default();
     let root = tempfile::Builder::new().prefix("threadkeep-bench-").tempdir_in(&plan.root)?;
     type Part = fn(&Plan, &std::path::Path, &mut Report) -> Result<()>;
-    let parts: [(&[&str], &str, Part); 13] = [
+    let parts: [(&[&str], &str, Part); 14] = [
         (&["P1"], "synced appends", appends::synced),
         (&["P2"], "many writers", appends::many_writers),
         (&["W1"], "writers of many processes", contention::throughput),
@@ -46,6 +47,7 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(&str)) -> Result<Report> {
         (&["M1"], "appends while rollouts are kept", mirror::appends),
         (&["P4", "P8", "P11"], "a thread of many items", reads::large_store),
         (&["P5"], "many threads", lists::many_threads),
+        (&["P6"], "searching a corpus", search::searching),
         (&["S1", "S2"], "looking for secrets", secrets::searching),
         (&["G1"], "writers on a server", postgres::many_writers),
         (&["G2"], "reads from a server", postgres::reading),

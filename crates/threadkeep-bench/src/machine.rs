@@ -29,6 +29,32 @@ pub fn load() -> String {
     load.split(' ').next().unwrap_or("?").to_owned()
 }
 
+/// What this process holds in memory, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Memory {
+    /// Now.
+    pub now: f64,
+    /// At most, since this was last asked.
+    pub peak: f64,
+}
+
+/// What this process holds; `None` where the system does not tell it.
+///
+/// # Errors
+/// When the system tells it in other words.
+pub fn memory() -> Result<Option<Memory>> {
+    let Ok(status) = read_to_string("/proc/self/status") else { return Ok(None) };
+    let kibibytes = |key: &str| -> Result<f64> {
+        let line =
+            status.lines().find_map(|line| line.strip_prefix(key)).ok_or("the memory of a process is not told")?;
+        Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? * 1024.0)
+    };
+    let memory = Memory { now: kibibytes("VmRSS:")?, peak: kibibytes("VmHWM:")? };
+    // The next peak counts from here.
+    std::fs::write("/proc/self/clear_refs", "5")?;
+    Ok(Some(memory))
+}
+
 /// How long the disk takes to sync 12 KiB at the end of a file: median and 99th percentile. Virtual disks change their mind
 /// about it from one minute to the next, and whatever is synced goes with it.
 ///

@@ -59,6 +59,10 @@ pub struct Sizes {
     pub far_page: usize,
     /// Bytes that are looked through for secrets.
     pub searched: usize,
+    /// Items of the corpus that is searched.
+    pub corpus: u32,
+    /// Searches of each kind.
+    pub questions: usize,
 }
 
 impl Sizes {
@@ -82,6 +86,8 @@ impl Sizes {
         threads: [1_000, 10_000, 100_000],
         far_page: 2_000,
         searched: 64_000_000,
+        corpus: 1_000_000,
+        questions: 12,
     };
 
     /// Small enough for a test: the figures mean nothing.
@@ -104,6 +110,8 @@ impl Sizes {
         threads: [10, 30, 110],
         far_page: 2,
         searched: 10_000,
+        corpus: 2_000,
+        questions: 2,
     };
 }
 

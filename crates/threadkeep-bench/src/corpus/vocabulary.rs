@@ -79,6 +79,17 @@ impl Vocabulary {
         Self { prose, chinese, japanese }
     }
 
+    /// The words of prose, the most common first.
+    pub(super) fn words(&self) -> impl Iterator<Item = &str> {
+        self.prose.iter().map(String::as_str)
+    }
+
+    /// The words of both other languages that are not invented.
+    pub(super) fn real_words(&self) -> impl Iterator<Item = &str> {
+        let both = CHINESE.split_ascii_whitespace().zip(JAPANESE.split_ascii_whitespace());
+        both.flat_map(|(chinese, japanese)| [chinese, japanese])
+    }
+
     /// A word of prose.
     pub(super) fn word(&self, chance: &mut Chance) -> &str {
         at(&self.prose, zipf(chance, PROSE_OCTAVES))
