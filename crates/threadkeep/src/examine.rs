@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::claims::{self, Liveness};
 use crate::db::Tx;
+use crate::db::fts::{self, SqliteIndex};
 use crate::db::look;
 #[cfg(feature = "postgres")]
 use crate::db::postgres;
@@ -16,13 +17,16 @@ use crate::rollout::leading::{self, AT_EXAMINATION};
 use crate::store::{Store, StoreOptions, on_a_thread};
 use crate::threads::Scope;
 
+/// The code of the finding that the search index can't be used as it is.
+pub(crate) const DAMAGED_INDEX: &str = "search-index-damaged";
+
 impl Store {
     /// Looks at a store and at where it is, and says what is wrong. It writes nothing, and works also where the store can't be
     /// opened: what is in the way is a finding then.
     ///
     /// In a folder: rights, the file system, the header, the schema against that which the migrations make, the log, the pages (for
     /// five seconds, or all of them when it is to be `full`), claims, and whether a rollout holds what the store lacks (of the 1,000
-    /// that its index named last, or of all). On a server: the way to it, its settings, the role's
+    /// that its index named last, or of all), and the search index. On a server: the way to it, its settings, the role's
     /// rights, the schema, limits, its own upkeep, and claims. Content is not looked at: that is what verifying does.
     ///
     /// # Errors
@@ -63,7 +67,20 @@ pub(crate) fn examine(options: &StoreOptions, full: bool) -> Result<Examination>
         look_at_rollouts(&mut found, &mut looked.tx(), folder, full);
         look_at_kept_rollouts(&mut found, &place, &mut looked.tx(), Some(folder));
     }
+    look_at_index(&mut found, folder, full);
     Ok(found.sorted())
+}
+
+/// A damaged search index is in nobody's way: it is made anew of the store.
+fn look_at_index(found: &mut Examination, folder: &Path, full: bool) {
+    match SqliteIndex::check(folder, full) {
+        Ok(()) | Err(Error::Busy { .. }) => {}
+        Err(error) => {
+            let way_out = "the plan below throws it away, and so does `threadkeep search --reindex`; nothing of the store is lost";
+            let place = folder.join(fts::FOLDER).display().to_string();
+            found.warn(DAMAGED_INDEX, place, (error.to_string(), way_out));
+        }
+    }
 }
 
 /// Says how the rollouts stand that are kept while the store is written.

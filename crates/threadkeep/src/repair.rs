@@ -16,12 +16,15 @@ use serde::Serialize;
 use crate::backup::{Look, Unused, WorkFolder, alone, set_journal, size_of};
 use crate::concurrency::block_on;
 use crate::db::copy;
+use crate::db::fts::SqliteIndex;
+use crate::db::index::Index as _;
 use crate::db::migrations;
+use crate::db::pragmas::Journal;
 use crate::db::replace;
 use crate::db::salvage::Salvage;
 use crate::db::sqlite::{self, DATABASE, SqliteTx, engine_error};
 use crate::error::{Error, Result};
-use crate::examine::examine;
+use crate::examine::{DAMAGED_INDEX, examine};
 use crate::finding::{Examination, Severity};
 use crate::id::{BranchId, ItemKey, ThreadId};
 use crate::item::Hash;
@@ -189,6 +192,9 @@ fn verify_content(found: &mut Examination, options: &StoreOptions) {
     }
 }
 
+/// The code of the step that leaves the making of a new search index to the next search.
+const DROP_INDEX: &str = "drop-index";
+
 /// What is done in a store's folder, if anything can be.
 fn steps_in_a_folder(found: &Examination, folder: &Path) -> Vec<RepairStep> {
     if replace::is_unfinished(folder) {
@@ -210,10 +216,15 @@ fn steps_in_a_folder(found: &Examination, folder: &Path) -> Vec<RepairStep> {
             "schema-newer" | "schema-older" | "foreign-store" | "no-store" | "busy" | "access-refused"
         )
     });
-    if is_in_the_way || !(is_damaged || is_mendable) {
+    if is_in_the_way {
         return Vec::new();
     }
-    steps_of_a_repair(folder)
+    if is_damaged || is_mendable {
+        return steps_of_a_repair(folder);
+    }
+    let has_damaged_index = found.findings.iter().any(|finding| finding.code == DAMAGED_INDEX);
+    let what = "throw the search index away; the next search makes it anew of what is stored".to_owned();
+    has_damaged_index.then_some(RepairStep { code: DROP_INDEX, what }).into_iter().collect()
 }
 
 fn steps_of_a_repair(folder: &Path) -> Vec<RepairStep> {
@@ -354,6 +365,10 @@ fn repair(options: &StoreOptions, fingerprint: &str) -> Result<RepairReport> {
     // Nobody can change it from here on.
     if state != state_of(options.folder.as_deref().unwrap_or(folder))? {
         return Err(other_plan(fingerprint, None));
+    }
+    if checkup.steps.iter().all(|step| step.code == DROP_INDEX) {
+        SqliteIndex::in_folder(folder, Journal::Wal, false).clear()?;
+        return Ok(report_of(fingerprint, None, Settled::default()));
     }
     rebuild(options, folder, fingerprint)
 }

@@ -271,3 +271,134 @@ fn an_index_of_another_store_or_of_one_that_went_back_is_noticed() {
     assert_eq!(places(&find(&store, "heron")), [("a".to_owned(), 1)]);
     assert_eq!(store.items(&id("a"), ItemQuery::default()).unwrap().entries[1].kind, Kind::Message);
 }
+
+/// What the engine keeps of the index: every file below its folder but the pointer.
+fn index_files(store: &Path) -> Vec<std::path::PathBuf> {
+    let mut files: Vec<_> =
+        std::fs::read_dir(store.join("search")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort_unstable();
+    files
+}
+
+/// An index that is damaged in any way keeps nothing from being written or read, and the searches after it find everything.
+#[test]
+fn a_damaged_index_is_made_anew_and_stops_nothing() {
+    let temp = tempfile::tempdir().unwrap();
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    for round in 0..40_u32 {
+        let folder = temp.path().join(round.to_string());
+        {
+            let store = open(&folder);
+            let live = store.workspace(Path::new("/w/one")).unwrap().create_now(named("a")).unwrap();
+            live.append((0..200).map(|n| NewItem::message(Role::User, format!("common word{n}"))).collect()).unwrap();
+            assert_eq!(find(&store, "word7").threads.len(), 1);
+            live.shutdown().unwrap();
+        }
+        let database =
+            index_files(&folder).into_iter().find(|file| file.extension().is_some_and(|it| it == "db")).unwrap();
+        damage(&database, round, &mut random);
+        if matches!(round % 20, 0..=6 | 10..=15) {
+            let checkup = Store::plan_repair(StoreOptions::folder(&folder), true).unwrap();
+            let codes: Vec<_> = checkup.steps.iter().map(|step| step.code).collect();
+            assert_eq!(codes, ["drop-index"], "{round} {checkup:?}");
+            if round >= 20 {
+                let plan = checkup.fingerprint.unwrap();
+                Store::repair(StoreOptions::folder(&folder), &plan).unwrap();
+                let checkup = Store::plan_repair(StoreOptions::folder(&folder), true).unwrap();
+                assert!(checkup.steps.is_empty(), "{checkup:?}");
+            }
+        }
+
+        let store = open(&folder);
+        let live = store.resume(&id("a"), false).unwrap();
+        say(&live, "after the damage");
+        assert_eq!(store.items(&id("a"), ItemQuery { limit: 500, ..ItemQuery::default() }).unwrap().entries.len(), 201);
+        // Some damage is noticed when the damaged part is used; the one after it finds an index that is whole.
+        for query in ["common", "word7", "damage"] {
+            let page = store.search(SearchQuery::new(query)).unwrap();
+            assert!(!page.threads.is_empty() || !page.notices.is_empty(), "{round} {query}: {page:?}");
+        }
+        store.drop_index().unwrap();
+        for (query, count) in [("word7", 1), ("damage", 1)] {
+            assert_eq!(places(&find(&store, query)).len(), count, "{round} {query}");
+        }
+    }
+}
+
+/// One of twenty kinds of damage to the database of an index.
+fn damage(database: &Path, round: u32, random: &mut u64) {
+    let mut next = |below: u64| {
+        *random ^= *random << 13;
+        *random ^= *random >> 7;
+        *random ^= *random << 17;
+        *random % below.max(1)
+    };
+    let sql = |sql: &str| {
+        let connection = rusqlite::Connection::open(database).unwrap();
+        // A statement that the damage before it keeps from running damages nothing more.
+        let _ = connection.execute_batch(&format!("PRAGMA writable_schema = ON; {sql}"));
+    };
+    match round % 20 {
+        0 => std::fs::write(database, b"").unwrap(),
+        1 => std::fs::remove_file(database).unwrap(),
+        2 => std::fs::write(database, b"no database at all, but long enough to be read as a header").unwrap(),
+        3 => sql("DELETE FROM sqlite_master WHERE name = 'shard_0_data'"),
+        4 => sql("DELETE FROM sqlite_master WHERE name = 'shard_0_idx'"),
+        5 => sql("DELETE FROM sqlite_master WHERE name = 'shard_0_config'"),
+        6 => sql("DELETE FROM sqlite_master WHERE name = 'shard_0'"),
+        7 => sql("DELETE FROM shard_0_data"),
+        8 => sql("DELETE FROM shard_0_data WHERE id = 1"),
+        9 => sql("UPDATE shard_0_data SET block = zeroblob(length(block))"),
+        10 => sql("DELETE FROM shard_0_idx"),
+        11 => sql("DELETE FROM documents"),
+        12 => sql("DELETE FROM state"),
+        13 => sql("DELETE FROM sqlite_master WHERE name = 'documents'"),
+        14 => sql("DELETE FROM sqlite_master WHERE name = 'progress'"),
+        15 => sql("PRAGMA user_version = 77"),
+        16 => {
+            let length = std::fs::metadata(database).unwrap().len();
+            std::fs::OpenOptions::new().write(true).open(database).unwrap().set_len(next(length)).unwrap();
+        }
+        _ => {
+            let mut bytes = std::fs::read(database).unwrap();
+            for _ in 0..=next(40) {
+                let (place, flip) = (next(bytes.len() as u64), next(255) + 1);
+                bytes[usize::try_from(place).unwrap()] ^= u8::try_from(flip).unwrap();
+            }
+            std::fs::write(database, bytes).unwrap();
+        }
+    }
+}
+
+#[test]
+fn without_an_index_the_items_are_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let live = store.workspace(Path::new("/w/one")).unwrap().create_now(named("a")).unwrap();
+    say(&live, "nobody has searched yet");
+    live.shutdown().unwrap();
+    // A file stands where the folder would be made.
+    std::fs::write(temp.path().join("search"), b"").unwrap();
+    let page = store.search(SearchQuery::new("searched")).unwrap();
+    assert_eq!(places(&page), [("a".to_owned(), 0)]);
+    assert!(page.notices.iter().any(|words| words.contains("can't be used")), "{page:?}");
+    std::fs::remove_file(temp.path().join("search")).unwrap();
+    let reader = Store::open(StoreOptions::folder(temp.path()).read_only()).unwrap();
+    assert_eq!(places(&find(&reader, "searched")), [("a".to_owned(), 0)]);
+    assert!(!temp.path().join("search").exists(), "who reads makes nothing");
+}
+
+#[test]
+fn the_index_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let live = store.workspace(Path::new("/w/one")).unwrap().create_now(named("a")).unwrap();
+    say(&live, "private words");
+    find(&store, "private");
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&temp.path().join("search")), 0o700);
+    for file in index_files(temp.path()) {
+        assert_eq!(mode(&file), 0o600, "{}", file.display());
+    }
+}

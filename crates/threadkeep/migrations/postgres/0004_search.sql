@@ -7,7 +7,6 @@ CREATE TABLE search_docs (
   item   BIGINT,
   thread TEXT COLLATE "C",
   stamp  BIGINT NOT NULL,
-  unread BIGINT NOT NULL,
   terms  TSVECTOR NOT NULL,
   CHECK ((item IS NULL) <> (thread IS NULL))
 );

@@ -400,7 +400,7 @@ fn clearing_takes_everything_out(probe: &Probe) -> Outcome {
 
 fn document(subject: Subject, words: &str, parts: &str, tags: &str) -> Document {
     let terms = Terms { words: words.to_owned(), parts: parts.to_owned(), tags: tags.to_owned() };
-    Document { number: None, subject, terms, stamp: 0, is_unread: false }
+    Document { number: None, subject, terms, stamp: 0 }
 }
 
 fn item(key: i64, words: &str, parts: &str, tags: &str) -> Document {

@@ -41,6 +41,8 @@ const READERS_KEPT: usize = 4;
 /// How many letters a beginning of a word has that is too short to be looked up beside something else.
 const SHORT: usize = 2;
 const NAME_BYTES: u64 = 64;
+/// How many rows say how far an index is.
+const STATES: i64 = 3;
 
 statements! {
     TIPS = concat!("SELECT ", tip_columns!(), " FROM branches b JOIN threads t ON t.id = b.thread ORDER BY b.key");
@@ -58,7 +60,6 @@ const SCHEMA: &str = "
       item       INTEGER UNIQUE,
       thread     TEXT UNIQUE,
       stamp      INTEGER NOT NULL,
-      is_unread  INTEGER NOT NULL,
       is_missing INTEGER NOT NULL,
       CHECK ((item IS NULL) <> (thread IS NULL))
     ) STRICT;
@@ -95,8 +96,9 @@ struct Open {
     /// Which file named it.
     pointer: Option<(u64, u64)>,
     path: PathBuf,
-    writer: Mutex<Connection>,
+    /// Before the writer, so that they are closed first: only who may write brings the log into the database when it closes.
     readers: Mutex<Vec<Connection>>,
+    writer: Mutex<Connection>,
     is_read_only: bool,
 }
 
@@ -109,6 +111,25 @@ impl SqliteIndex {
     /// The index of the store in this folder. Nothing is made before something is asked of it.
     pub(crate) fn in_folder(folder: &Path, journal: Journal, is_read_only: bool) -> Self {
         Self::at(Place::Folder { folder: folder.join(FOLDER), journal, is_read_only })
+    }
+
+    /// Looks at the index of a store, writes nothing, and fails as [`Error::Corrupt`] where it is damaged. The lists in it are
+    /// read when it is to be `full`; a list that is damaged so that it still can be read is not noticed.
+    pub(crate) fn check(folder: &Path, full: bool) -> Result<()> {
+        let index = Self::in_folder(folder, Journal::Wal, true);
+        let Some((_, name)) = read_pointer(&folder.join(FOLDER))? else { return Ok(()) };
+        let Some(open) = index.open()? else {
+            return Err(Error::corrupt(folder.join(FOLDER).join(name).display().to_string(), "it is missing"));
+        };
+        if !full {
+            return Ok(());
+        }
+        let told = open
+            .read(|connection| connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0)))?;
+        match told.as_str() {
+            "ok" => Ok(()),
+            _ => Err(Error::corrupt(open.path.display().to_string(), told)),
+        }
     }
 
     fn at(place: Place) -> Self {
@@ -391,7 +412,7 @@ fn connect(path: &Path, is_read_only: bool) -> Result<Connection> {
     let access = if is_read_only { OpenFlags::SQLITE_OPEN_READ_ONLY } else { OpenFlags::SQLITE_OPEN_READ_WRITE };
     let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let connection = Connection::open_with_flags(path, flags).map_err(|error| refused(error, path))?;
-    configure(&connection, Journal::Wal).map_err(|error| sqlite::name_place(error, path))?;
+    configure(&connection, Journal::Wal).map_err(|error| as_damage(error, path))?;
     Ok(connection)
 }
 
@@ -417,17 +438,41 @@ fn make(connection: &Connection) -> Result<()> {
 
 /// Whether the database is an index of this form; fails as damage where not.
 fn check(connection: &Connection) -> rusqlite::Result<()> {
+    let damaged = |words: &str| {
+        let failure = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+        Err(rusqlite::Error::SqliteFailure(failure, Some(words.to_owned())))
+    };
     let pragma = |name| connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0));
-    if (pragma("application_id")?, pragma("user_version")?) == (i64::from(APPLICATION_ID), i64::from(VERSION)) {
-        return Ok(());
+    if (pragma("application_id")?, pragma("user_version")?) != (i64::from(APPLICATION_ID), i64::from(VERSION)) {
+        return damaged("it is no search index");
     }
-    let failure = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_NOTADB);
-    Err(rusqlite::Error::SqliteFailure(failure, Some("it is no search index".to_owned())))
+    let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    if count("SELECT count(*) FROM state")? != STATES {
+        return damaged("it does not say how far it is");
+    }
+    count("SELECT count(*) FROM (SELECT 1 FROM progress LIMIT 1)")?;
+    // Where FTS5 has lost its list of pages it finds nothing, and says nothing.
+    for shard in shards_down(connection, i64::MAX)? {
+        let (first, last) = (shard * SHARD, shard * SHARD + SHARD - 1);
+        let asked = format!("SELECT count(*) FROM shard_{shard} WHERE shard_{shard} MATCH 'tags : \"-\"'");
+        count(&asked)?;
+        let pages = format!("SELECT count(*) FROM (SELECT 1 FROM shard_{shard}_idx LIMIT 1)");
+        let documents =
+            format!("SELECT count(*) FROM (SELECT 1 FROM documents WHERE number BETWEEN {first} AND {last} LIMIT 1)");
+        if count(&pages)? == 0 || count(&documents)? == 0 {
+            return damaged("a shard has lost its list of pages, or all its documents");
+        }
+    }
+    Ok(())
 }
 
 /// What an error of the engine means here: an index that can't be asked is one that has to be made anew.
 fn refused(error: rusqlite::Error, path: &Path) -> Error {
-    match sqlite::at(path, error) {
+    as_damage(engine_error(error), path)
+}
+
+fn as_damage(error: Error, path: &Path) -> Error {
+    match sqlite::name_place(error, path) {
         Error::Backend { detail }
         | Error::ForeignStore { detail, .. }
         | Error::Conflict { found: detail, .. }
@@ -529,10 +574,9 @@ fn add(connection: &Connection, number: i64, document: &Document, made: &mut BTr
         Subject::Item(key) => (Some(*key), None),
         Subject::Title(thread) => (None, Some(thread.as_str())),
     };
-    let sql =
-        "INSERT INTO documents (number, item, thread, stamp, is_unread, is_missing) VALUES (?1, ?2, ?3, ?4, ?5, 0)
-        ON CONFLICT (number) DO UPDATE SET stamp = excluded.stamp, is_unread = excluded.is_unread, is_missing = 0";
-    let args = params![number, item, thread, document.stamp, document.is_unread];
+    let sql = "INSERT INTO documents (number, item, thread, stamp, is_missing) VALUES (?1, ?2, ?3, ?4, 0)
+        ON CONFLICT (number) DO UPDATE SET stamp = excluded.stamp, is_missing = 0";
+    let args = params![number, item, thread, document.stamp];
     connection.prepare_cached(sql)?.execute(args)?;
     let shard = number / SHARD;
     if made.insert(shard) {

@@ -46,8 +46,6 @@ pub(crate) struct Document {
     pub(crate) terms: Terms,
     /// Tells one title of a thread from another; 0 for items.
     pub(crate) stamp: i64,
-    /// Whether nothing here reads its format, so that another program may read more of it.
-    pub(crate) is_unread: bool,
 }
 
 /// How far a branch is in the index.

@@ -38,22 +38,15 @@ pub(crate) struct Source {
     pub(crate) content: Vec<u8>,
 }
 
-/// An item that was read.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Reading {
-    pub(crate) view: View,
-    /// Whether nothing here reads its format.
-    pub(crate) is_unread: bool,
-}
-
 impl Readers {
     pub(crate) fn new(codecs: Vec<Arc<dyn ViewCodec>>) -> Self {
         Self(codecs)
     }
 
-    pub(crate) fn read(&self, source: &Source) -> Reading {
+    /// What an item says; where nothing here reads its format, its bytes.
+    pub(crate) fn read(&self, source: &Source) -> View {
         if source.content.is_empty() {
-            return Reading { view: View::default(), is_unread: false };
+            return View::default();
         }
         let known = if source.format == FORMAT {
             serde_json::from_slice(&source.content).ok()
@@ -61,15 +54,7 @@ impl Readers {
             let codec = self.0.iter().find(|codec| codec.format() == source.format);
             codec.map(|codec| codec.view(&source.kind, &source.content)).filter(|view| !view.damaged)
         };
-        match known {
-            Some(view) => Reading { view, is_unread: false },
-            None => Reading { view: by_its_bytes(source), is_unread: !self.knows(&source.format) },
-        }
-    }
-
-    /// Whether items of this format are read as it says.
-    pub(crate) fn knows(&self, format: &str) -> bool {
-        format == FORMAT || self.0.iter().any(|codec| codec.format() == format)
+        known.unwrap_or_else(|| by_its_bytes(source))
     }
 }
 

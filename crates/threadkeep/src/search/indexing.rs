@@ -419,9 +419,9 @@ impl Indexer {
             let Some((source, _)) = items.last() else { break };
             next = source.key + 1;
             for (source, hash) in items {
-                let reading = self.readers.read(&source);
-                tools.see(&reading.view);
-                if !has_looked_back && tools.lacks(&reading.view) {
+                let view = self.readers.read(&source);
+                tools.see(&view);
+                if !has_looked_back && tools.lacks(&view) {
                     has_looked_back = true;
                     self.look_back(tx, from, &mut tools)?;
                 }
@@ -429,9 +429,8 @@ impl Indexer {
                 added.push(Document {
                     number: None,
                     subject: Subject::Item(source.key),
-                    terms: document::terms(&source, &reading.view, workspace, &tools),
+                    terms: document::terms(&source, &view, workspace, &tools),
                     stamp: 0,
-                    is_unread: reading.is_unread,
                 });
                 last = Some((source.key, hash));
             }
@@ -446,7 +445,7 @@ impl Indexer {
             return Ok(());
         }
         for (source, _) in sources(tx, from, key - 1, CALL_WITHIN)? {
-            tools.see(&self.readers.read(&source).view);
+            tools.see(&self.readers.read(&source));
         }
         Ok(())
     }
@@ -531,7 +530,6 @@ fn title_document(title: &Title, number: Option<i64>) -> Option<Document> {
         subject: Subject::Title(title.thread.clone()),
         terms: document::title_terms(words, title.workspace),
         stamp: document::stamp(words),
-        is_unread: false,
     })
 }
 

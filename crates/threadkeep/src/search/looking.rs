@@ -126,7 +126,7 @@ impl Looker {
         if self.bytes > READ_BYTES && !is_doubtful {
             return Ok(Some(Found { subject: Subject::Item(key), thread, score: 0, made: source.created_at }));
         }
-        let view = self.readers.read(&source).view;
+        let view = self.readers.read(&source);
         let fields = document::fields(&source.kind, &view);
         let text = text::normal(&fields);
         if is_doubtful && !matching::holds(&self.query.wanted, &text) {
@@ -136,7 +136,7 @@ impl Looker {
     }
 
     pub(super) fn view(&self, source: &Source) -> View {
-        self.readers.read(source).view
+        self.readers.read(source)
     }
 
     /// An item that was read already, if it fits and passes.
@@ -354,7 +354,7 @@ impl Looker {
         else {
             return Ok(None);
         };
-        let view = self.readers.read(&source).view;
+        let view = self.readers.read(&source);
         let snippet = snippet(&document::fields(&source.kind, &view), &self.query.wanted, width);
         let mut shared_with = sharers(tx, key)?;
         if branch.thread != thread.id {

@@ -42,8 +42,8 @@ statements! {
         ORDER BY 1 LIMIT ?1");
     FORGET_DOCS = "DELETE FROM search_docs WHERE item BETWEEN ?1 AND ?2";
     FORGET_DOC_OF_TITLE = "DELETE FROM search_docs WHERE thread = ?1";
-    ADD_DOC = "INSERT INTO search_docs (doc, item, thread, stamp, unread, terms)
-        VALUES (?1, ?2, ?3, ?4, ?5, CAST(CAST(?6 AS TEXT) AS tsvector))";
+    ADD_DOC = "INSERT INTO search_docs (doc, item, thread, stamp, terms)
+        VALUES (?1, ?2, ?3, ?4, CAST(CAST(?5 AS TEXT) AS tsvector))";
     END_PROGRESS = "DELETE FROM search_progress WHERE branch = ?1";
     PUT_PROGRESS = "INSERT INTO search_progress (branch, depth, hash) VALUES (?1, ?2, ?3)
         ON CONFLICT (branch) DO UPDATE SET depth = excluded.depth, hash = excluded.hash";
@@ -279,9 +279,7 @@ fn apply(tx: &mut dyn Tx, generation: i64, batch: &Batch) -> Result<Changed> {
             Subject::Title(thread) => (None, Some(thread.as_str())),
         };
         let terms = vector::of(&document.terms, number);
-        let unread = i64::from(document.is_unread);
-        let args =
-            [number.into(), item.into(), thread.into(), document.stamp.into(), unread.into(), terms.as_str().into()];
+        let args = [number.into(), item.into(), thread.into(), document.stamp.into(), terms.as_str().into()];
         tx.post(ADD_DOC, &args)?;
     }
     for reached in &batch.reached {
