@@ -11,6 +11,7 @@ mod following;
 mod fork;
 #[doc(hidden)]
 pub mod indexes;
+pub mod languages;
 mod reading;
 mod search;
 mod threads;

@@ -2,66 +2,66 @@
 
 /// A text whose characters are asked for by their place.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::search) struct Source<'a> {
+pub(crate) struct Source<'a> {
     text: &'a str,
     is_json: bool,
 }
 
 impl<'a> Source<'a> {
     /// The text as it stands.
-    pub(in crate::search) fn plain(text: &'a str) -> Self {
+    pub(crate) fn plain(text: &'a str) -> Self {
         Self { text, is_json: false }
     }
 
     /// The text with the escapes of JSON read as what they mean, if it is a JSON document: its `\n` is no `n`.
-    pub(in crate::search) fn of_tool(text: &'a str) -> Self {
+    pub(crate) fn of_tool(text: &'a str) -> Self {
         let is_document =
             text.trim_start().starts_with(['{', '[', '"']) && memchr::memchr(b'\\', text.as_bytes()).is_some();
         Self { text, is_json: is_document && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() }
     }
 
-    pub(in crate::search) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.text.len()
     }
 
-    pub(in crate::search) fn text(&self) -> &'a str {
+    pub(crate) fn text(&self) -> &'a str {
         self.text
     }
 
-    pub(in crate::search) fn byte(&self, at: usize) -> Option<u8> {
+    pub(crate) fn byte(&self, at: usize) -> Option<u8> {
         self.text.as_bytes().get(at).copied()
     }
 
     /// Whether the byte may begin a character that is not the byte itself.
-    pub(in crate::search) fn is_special(&self, byte: u8) -> bool {
+    pub(crate) fn is_special(&self, byte: u8) -> bool {
         byte >= 0x80 || (self.is_json && byte == b'\\')
     }
 
     /// The end of the run of ASCII letters and digits that begins here.
-    pub(in crate::search) fn ascii_run(&self, at: usize) -> usize {
+    pub(crate) fn ascii_run(&self, at: usize) -> usize {
         let rest = self.text.as_bytes().get(at..).unwrap_or_default();
         at + rest.iter().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(rest.len())
     }
 
     /// The next place at or after `at` where a character begins.
-    pub(in crate::search) fn boundary(&self, at: usize) -> usize {
+    pub(crate) fn boundary(&self, at: usize) -> usize {
         (at..self.len()).find(|at| self.text.is_char_boundary(*at)).unwrap_or(self.len())
     }
 
     /// The place after the first white space from `at` on, if that is before `most`; `at` if none is, or at the beginning.
-    pub(in crate::search) fn after_space(&self, at: usize, most: usize) -> usize {
+    pub(crate) fn after_space(&self, at: usize, most: usize) -> usize {
         let part = self.text.get(at..most).filter(|_| at > 0).unwrap_or_default();
         part.char_indices().find(|(_, c)| c.is_whitespace()).map_or(at, |(index, c)| at + index + c.len_utf8())
     }
 
     /// The text without white space at its ends.
-    pub(in crate::search) fn trimmed(&self) -> std::ops::Range<usize> {
+    pub(crate) fn trimmed(&self) -> std::ops::Range<usize> {
         let start = self.len() - self.text.trim_start().len();
         start..self.text.trim_end().len().max(start)
     }
 
     /// The character at a place, and the place after it.
-    pub(in crate::search) fn char_at(&self, at: usize) -> Option<(char, usize)> {
+    pub(crate) fn char_at(&self, at: usize) -> Option<(char, usize)> {
         let c = self.text.get(at..)?.chars().next()?;
         if c == '\\' && self.is_json {
             return Some(self.escaped(at));
@@ -104,7 +104,7 @@ impl<'a> Source<'a> {
     /// The end of the terminal sequence whose escape character ended before `at`; `at` itself if none is here.
     ///
     /// A sequence ends at its final character. One that is cut off, or that a control character breaks, is text.
-    pub(in crate::search) fn sequence_end(&self, at: usize) -> usize {
+    pub(crate) fn sequence_end(&self, at: usize) -> usize {
         let end = match self.char_at(at) {
             Some(('[', next)) => self.after_parameters(next, '0'..='?'),
             Some((']' | 'P' | 'X' | '^' | '_', next)) => self.after_string(next),
