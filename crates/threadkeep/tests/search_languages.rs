@@ -46,3 +46,48 @@ fn the_corpus_has_many_languages_and_looks_into_each_item() {
     let found: BTreeSet<&str> = corpus.queries.iter().flat_map(|query| &query.finds).map(String::as_str).collect();
     assert_eq!(found, ids);
 }
+
+/// The rows of the tables in `docs/search.md` below a heading: the cells between backticks, column by column.
+fn rows(heading: &str) -> Vec<Vec<Vec<String>>> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/search.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    let table = document.split(heading).nth(1).unwrap();
+    let rows =
+        table.lines().skip(1).skip_while(|line| line.is_empty()).skip(1).take_while(|line| line.starts_with('|'));
+    let cells = |line: &str| {
+        // A stroke inside of a cell would end it.
+        let columns = line.trim_matches('|').split(" | ");
+        columns.map(|cell| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()).collect()
+    };
+    rows.map(cells).collect()
+}
+
+#[test]
+fn the_documents_words_are_what_is_found() {
+    let rows = rows("| this text | is these words | and these pieces |");
+    assert!(rows.len() > 15, "{rows:?}");
+    for row in rows {
+        let read = normal(&[(threadkeep::search::Field::Said, &row[0][0])]);
+        assert_eq!(read.words.iter().map(|word| word.term).collect::<Vec<_>>(), row[1], "{}", row[0][0]);
+        let pieces: Vec<&str> = read.parts.iter().map(|word| word.term).filter(|term| *term != "_").collect();
+        let expected = row.get(2).cloned().unwrap_or_default();
+        assert_eq!(pieces, expected, "{}", row[0][0]);
+    }
+}
+
+#[test]
+fn the_documents_queries_find_what_they_say() {
+    let rows = rows("| a query | finds | does not find |");
+    assert!(rows.len() > 15, "{rows:?}");
+    for row in rows {
+        let query = parse(&row[0][0], Timestamp(0), &jiff::tz::TimeZone::UTC);
+        assert!(query.not_understood.is_empty(), "{query:?}");
+        for (texts, is_found) in [(&row[1], true), (&row[2], false)] {
+            assert!(!texts.is_empty(), "{row:?}");
+            for text in texts {
+                let read = normal(&[(threadkeep::search::Field::Said, text)]);
+                assert_eq!(holds(&query.wanted, &read), is_found, "{} in {text}", row[0][0]);
+            }
+        }
+    }
+}
