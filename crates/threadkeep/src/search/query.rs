@@ -154,9 +154,9 @@ impl<'a> Parser<'a> {
             Token::Or => self.or(),
             Token::And => {}
             Token::Unclosed(quote) => {
-                self.tell(format!("{quote} has no other quotation mark after it, so it was left out."))
+                self.tell(format!("{quote} has no other quotation mark after it, so it was left out."));
             }
-            Token::Filter { is_negated, key, value } => self.filter(is_negated, key, &value),
+            Token::Filter { is_negated, key, value } => self.filter(is_negated, key, value),
             Token::Term { is_negated, text, is_quoted, prefix } => {
                 return self.term(is_negated, text, is_quoted, prefix);
             }

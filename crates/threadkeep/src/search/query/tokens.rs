@@ -3,7 +3,7 @@
 use super::filters::Key;
 
 /// A part of a query.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Token<'a> {
     /// A group begins.
     Open { is_negated: bool },
@@ -43,7 +43,7 @@ impl<'a> Tokens<'a> {
 
     /// The next token, inside of so many groups.
     pub(super) fn next(&mut self, depth: usize) -> Option<Token<'a>> {
-        self.skip(|c| is_space(c));
+        self.skip(is_space);
         let first = self.peek()?;
         if matches!(first, ')' | '）') && depth > 0 {
             self.skip_one();
@@ -112,16 +112,11 @@ impl<'a> Tokens<'a> {
     /// What stands here up to a space, to a quotation, or to the parentheses that close groups.
     fn chunk(&mut self, depth: usize) -> &'a str {
         let rest = self.rest();
-        let end = rest.find(|c| is_space(c) || self.is_mark(c)).unwrap_or(rest.len());
+        let end = rest.find(|c| is_space(c) || kind_of(c).is_some()).unwrap_or(rest.len());
         let chunk = rest.get(..end).unwrap_or(rest);
         let kept = without_closing(chunk, depth);
         self.at += kept.len();
         kept
-    }
-
-    /// Whether a quotation mark can stand here: one that only closes is read as such when it is met.
-    fn is_mark(&self, c: char) -> bool {
-        kind_of(c).is_some()
     }
 
     fn take_star(&mut self) -> bool {
