@@ -264,3 +264,99 @@ impl Story<'_> {
         self.items.push(Entry { kind, at, view: View { role, parts: vec![part], ..View::default() } });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use threadkeep::{Kind, Part, Role};
+
+    use super::{Corpus, Language, WORKSPACES};
+
+    #[test]
+    fn it_is_the_same_each_time_and_another_one_for_another_seed() {
+        let texts = |seed| -> Vec<_> {
+            let corpus = Corpus::new(seed, 2_000);
+            corpus.conversations().flat_map(|it| it.items).map(|item| (item.at, item.to_item().content)).collect()
+        };
+        assert_eq!(texts(1), texts(1));
+        assert_ne!(texts(1), texts(2));
+    }
+
+    #[test]
+    fn a_conversation_is_the_same_alone_and_among_the_others() {
+        let corpus = Corpus::new(3, 3_000);
+        for conversation in corpus.conversations() {
+            let alone = corpus.conversation(conversation.number);
+            assert_eq!((alone.fork, alone.title), (conversation.fork, conversation.title));
+            assert!(alone.items.iter().map(|item| &item.view).eq(conversation.items.iter().map(|item| &item.view)));
+        }
+        assert!(corpus.conversation(corpus.len()).items.is_empty());
+    }
+
+    #[test]
+    fn there_are_as_many_items_as_were_asked_for() {
+        for items in [0, 1, 100, 5_000] {
+            let corpus = Corpus::new(5, items);
+            let lengths: Vec<usize> = corpus.conversations().map(|it| it.items.len()).collect();
+            assert_eq!((lengths.len(), lengths.iter().sum()), (corpus.len() as usize, items as usize));
+        }
+    }
+
+    #[test]
+    fn it_is_like_what_agents_write() {
+        let corpus = Corpus::new(7, 20_000);
+        let (mut bytes, mut kinds, mut other_scripts, mut forks) = (0, BTreeMap::<String, usize>::new(), 0, 0);
+        let mut documents = BTreeMap::<String, usize>::new();
+        for conversation in corpus.conversations() {
+            assert!(conversation.workspace < WORKSPACES);
+            assert!(conversation.fork.is_none_or(|(from, _)| from < conversation.number));
+            forks += usize::from(conversation.fork.is_some());
+            let times: Vec<_> = conversation.items.iter().map(|item| item.at).collect();
+            assert!(times.is_sorted(), "an item is made after the one before it");
+            for item in &conversation.items {
+                let text = item.view.to_text();
+                bytes += text.len();
+                *kinds.entry(item.kind.to_string()).or_default() += 1;
+                other_scripts += usize::from(!text.is_ascii());
+                assert!(text.is_ascii() || conversation.language != Language::English, "{text}");
+                let words: BTreeSet<&str> = text.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+                words.into_iter().for_each(|word| *documents.entry(word.to_owned()).or_default() += 1);
+            }
+        }
+        let share = |part: usize| part * 1_000 / 20_000;
+        assert!((800..1_400).contains(&(bytes / 20_000)), "{bytes} bytes");
+        assert!((20..80).contains(&share(other_scripts)), "{other_scripts} in other scripts");
+        assert!(forks > 0);
+        assert_eq!(kinds.len(), 7, "{kinds:?}");
+        let number_of = |kind: &str| kinds.get(kind).copied().unwrap_or_default();
+        assert!(share(number_of("tool_result")) > 300 && share(number_of("message")) > 100, "{kinds:?}");
+        // Words of all frequencies: in every other document, in some of them, and in one alone.
+        assert!(share(documents.get("the").copied().unwrap_or_default()) > 300);
+        let rare = documents.values().filter(|count| **count == 1).count();
+        let middling = documents.values().filter(|count| (20..200).contains(*count)).count();
+        assert!(rare > 10_000 && middling > 1_000, "{rare} in one document, {middling} in twenty and more");
+    }
+
+    #[test]
+    fn calls_are_answered_by_results_and_have_arguments_of_json() {
+        let corpus = Corpus::new(9, 2_000);
+        for conversation in corpus.conversations() {
+            for pair in conversation.items.windows(2) {
+                let [call, next] = pair else { continue };
+                let Some(Part::ToolCall { call_id, arguments, .. }) = call.view.parts.first() else { continue };
+                assert!(
+                    arguments.starts_with('{') && arguments.ends_with('}') && !arguments.contains('\t'),
+                    "{arguments}"
+                );
+                let Some(Part::ToolResult { call_id: answered, .. }) = next.view.parts.first() else {
+                    panic!("a call without a result")
+                };
+                assert_eq!(
+                    (call_id, next.kind.clone(), next.view.role.clone()),
+                    (answered, Kind::ToolResult, Some(Role::Tool))
+                );
+            }
+        }
+    }
+}

@@ -235,6 +235,7 @@ impl<'a> Pen<'a> {
                 for character in code.chars() {
                     match character {
                         '"' | '\\' => out.extend(['\\', character]),
+                        '\t' => out.push_str(r"\t"),
                         _ => out.push(character),
                     }
                 }

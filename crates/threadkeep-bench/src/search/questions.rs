@@ -1,5 +1,7 @@
 //! What is searched for: words that stand in the corpus, common and rare, and what people ask beside words.
 
+use threadkeep::Kind;
+
 use super::floors::{Grep, file_name};
 use crate::Result;
 use crate::corpus::{Conversation, Corpus, Language};
@@ -49,8 +51,9 @@ pub(super) fn sets(corpus: &Corpus, each: usize) -> Result<Vec<Set>> {
         corpus.words().filter(|word| word.len() > 1 && !word.contains('\'')).take(each + 3).collect();
     let common = |index: usize| common.get(index).copied().unwrap_or("the");
     let mut sampler = Sampler { corpus, chance: Chance::new(11) };
-    let rare = sampler.several(each, |conversation| longest(conversation, |c| c.is_ascii_lowercase()))?;
-    let names = sampler.several(each, |conversation| longest(conversation, |c| c.is_ascii_lowercase() || c == '_'))?;
+    let rare = sampler.several(each, |conversation| longest(conversation, &[' '], |c| c.is_ascii_lowercase()))?;
+    let names =
+        sampler.several(each, |conversation| longest(conversation, &['`'], |c| c.is_ascii_lowercase() || c == '_'))?;
     let phrases = sampler.several(each, |conversation| neighbours(conversation, 3))?;
     let hashes = sampler.several(each, hash)?;
     let others: Vec<&str> = corpus.real_words().take(each).collect();
@@ -269,12 +272,14 @@ fn texts(conversation: &Conversation) -> impl Iterator<Item = String> {
     conversation.items.iter().map(|item| item.view.to_text())
 }
 
-/// The longest word of what is said in the middle of a conversation.
-fn longest(conversation: &Conversation, is_part: impl Fn(char) -> bool) -> Option<Vec<String>> {
-    let text = texts(conversation).nth(conversation.items.len() / 2)?;
-    let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
-    let word = words.filter(|word| word.len() > 7 && word.chars().all(&is_part)).max_by_key(|word| word.len())?;
-    Some(vec![word.to_owned()])
+/// The longest word, between two of these signs, of a message in the second half of a conversation.
+fn longest(conversation: &Conversation, signs: &[char], is_part: impl Fn(char) -> bool) -> Option<Vec<String>> {
+    let half = conversation.items.iter().skip(conversation.items.len() / 2);
+    half.filter(|item| item.kind == Kind::Message).find_map(|item| {
+        let text = item.view.to_text();
+        let words = text.split(signs).filter(|word| word.len() > 7 && word.chars().all(&is_part));
+        words.max_by_key(|word| word.len()).map(|word| vec![word.to_owned()])
+    })
 }
 
 /// Words that follow each other with a space between, none of them a name of code.
