@@ -155,21 +155,25 @@ impl Corpus {
             1 => Language::Japanese,
             _ => Language::English,
         };
-        let fork = (chance.below(FORKS) == 0 && number > 0).then(|| self.forked(number, &mut chance));
         let begin = SPAN_MILLIS / i64::from(self.conversations.max(1)) * i64::from(number);
         let mut pen = Pen::new(&self.vocabulary, chance.number(), language);
         let title = pen.filled(pick(&mut chance, TITLES));
-        let workspace = chance.below(WORKSPACES).min(chance.below(WORKSPACES));
+        let (fork, workspace) = self.place(number);
         let mut story = Story { pen, chance, at: BEGIN_MILLIS + begin, items: Vec::new() };
         story.tell(usize::try_from(length).unwrap_or_default());
         Conversation { number, fork, title, workspace, language, items: story.items }
     }
 
-    fn forked(&self, number: u32, chance: &mut Chance) -> (u32, u32) {
+    /// What it forks from, and its workspace, which is that of what it forks from.
+    fn place(&self, number: u32) -> (Option<(u32, u32)>, usize) {
+        let mut chance = self.chance(number, 3);
+        if number == 0 || chance.below(FORKS) > 0 {
+            return (None, chance.below(WORKSPACES).min(chance.below(WORKSPACES)));
+        }
         let back = 1 + u32::try_from(chance.below(NEAR.min(number as usize))).unwrap_or_default();
         let from = number - back;
         let depth = u32::try_from(chance.below(self.drawn_length(from) as usize)).unwrap_or_default();
-        (from, depth)
+        (Some((from, depth)), self.place(from).1)
     }
 }
 
@@ -311,7 +315,14 @@ mod tests {
         for conversation in corpus.conversations() {
             assert!(conversation.workspace < WORKSPACES);
             assert!(conversation.fork.is_none_or(|(from, _)| from < conversation.number));
-            forks += usize::from(conversation.fork.is_some());
+            if let Some((from, _)) = conversation.fork {
+                assert_eq!(
+                    corpus.conversation(from).workspace,
+                    conversation.workspace,
+                    "a fork stays where it is from"
+                );
+                forks += 1;
+            }
             let times: Vec<_> = conversation.items.iter().map(|item| item.at).collect();
             assert!(times.is_sorted(), "an item is made after the one before it");
             for item in &conversation.items {
