@@ -242,9 +242,12 @@ impl Indexer {
             behind.retain(|it| !known.damaged.contains_key(&it.branch));
         }
         let (titles, forgotten_titles) = self.titles(tx, since)?;
+        let missing = self.index.missing(BATCH)?;
+        // What somebody else indexes meanwhile is not behind any more, and has a number that was not there at first.
+        let standing = Standing { top: self.index.standing()?.top, ..standing };
         Ok(Lack {
             behind,
-            missing: self.index.missing(BATCH)?,
+            missing,
             titles,
             forgotten_titles,
             records,

@@ -73,7 +73,7 @@ statements! {
 }
 
 /// How many documents are in a block: of each number's own, from the newest ones down.
-const BLOCKS: [i64; 4] = [1 << 12, 1 << 15, 1 << 18, 1 << 21];
+const BLOCKS: [i64; 5] = [1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20];
 
 /// The index of a store on a server.
 #[derive(Debug)]
@@ -293,13 +293,11 @@ fn apply(tx: &mut dyn Tx, generation: i64, batch: &Batch) -> Result<Changed> {
 
 fn find(tx: &mut dyn Tx, question: &Question, upto: i64, most: usize) -> Result<Vec<Fit>> {
     let mut below = standing(tx)?.top.min(upto);
-    let mut fits = Vec::new();
-    for level in (0..BLOCKS.len()).chain(std::iter::repeat(BLOCKS.len() - 1)) {
-        if below <= 0 || fits.len() >= most {
-            break;
-        }
+    let (mut fits, mut level) = (Vec::new(), 0);
+    while below > 0 && fits.len() < most {
+        let (before, lacking) = (fits.len(), most - fits.len());
         let (text, first) = question.in_blocks(level, below);
-        let args = [text.as_str().into(), below.into(), count(most - fits.len()).into(), question.certain().into()];
+        let args = [text.as_str().into(), below.into(), count(lacking).into(), question.certain().into()];
         let (statement, args) = match question.may_be_doubtful() {
             true => (FIND_DOUBTFUL_DOCS, args.as_slice()),
             false => (FIND_DOCS, args.get(..3).unwrap_or(&args)),
@@ -309,6 +307,10 @@ fn find(tx: &mut dyn Tx, question: &Question, upto: i64, most: usize) -> Result<
             Ok(ControlFlow::Continue(()))
         })?;
         below = first - 1;
+        // Where as many again would be enough, no larger blocks are looked through.
+        if 2 * (fits.len() - before) < lacking {
+            level = (level + 1).min(BLOCKS.len() - 1);
+        }
     }
     Ok(fits)
 }
