@@ -148,7 +148,7 @@ impl Words {
         }
         let mut marks = Vec::new();
         for word in &self.0 {
-            marks.extend(find(line, word).into_iter().filter(|place| stands_alone(line, place)));
+            marks.extend(find(line, word).filter(|place| stands_alone(line, place)));
         }
         marks.sort_by_key(|mark: &Range<usize>| (mark.start, std::cmp::Reverse(mark.end)));
         marks.dedup_by(|later, earlier| later.start < earlier.end);

@@ -25,7 +25,9 @@ KEYS:
   ↑ ↓ ctrl-p ctrl-n   move            tab shift-tab   the next hit, the one before
   page up, page down  by pages        enter           takes it
   ctrl-u ctrl-w       take words away esc ctrl-c      leave: nothing is printed, exit code 130
-  ctrl-a ctrl-e       to the ends     ctrl-z          to the shell and back with `fg`";
+  ctrl-a ctrl-e       to the ends     ctrl-z          to the shell, and back with `fg`
+
+JSON: {thread, hit}: the thread as `list` has it, and the hit as `search` has it or null.";
 
 /// Pick a thread at the terminal, and print its id
 ///

@@ -23,6 +23,8 @@ use crate::{human, json, names, text};
 const THREADS: usize = 20;
 /// The same for hits that stand alone.
 const HITS: usize = 50;
+/// The width of a title beside a hit that stands alone.
+const FLAT_TITLE: usize = 48;
 /// What stands before a snippet.
 const INDENT: &str = "      ";
 
@@ -42,7 +44,14 @@ phrase's quotes inside of the shell's: '\"like this\"'.
 Filters: role: kind: tool: workspace: agent: thread: title: after: before: path:active|all has:, each also with - before it.
 Options may stand before, between and behind the words; a word with - before it that is no option excludes.
 A hit's address can be given to other commands: `threadkeep show 019a2284@12`, `threadkeep fork 019a2284@12`. Off the active
-path it names the branch: 019a2284@019a2290@15.";
+path it names the branch: 019a2284@019a2290@15.
+
+JSON: {hits: [{thread, title, workspace_name, agent, shelf, address, item, branch, depth, active, standing, kind, role,
+  created_at, shared_with, snippet, marks, cut_before, cut_after, score}],
+  threads: [{id, title, workspace_name, agent, shelf, hits, more}], next_cursor, matches, is_all, not_understood, notices}
+Hits stand in the order of their threads. `marks` are ranges of bytes of `snippet`; `more` counts hits that are not shown;
+`item` to `role` are null where a title fits. `standing` is {on: active_path} or {on: branch, branch, label, leaves_at,
+distance}. With --open: {thread, at, items, more_before, more_after, hit}, each item as `show` has it.";
 
 /// Search what was said and done in all threads
 ///
@@ -118,7 +127,8 @@ fn search(args: &SearchArgs, app: &mut App, threads: &Threads) -> Outcome {
 }
 
 fn query(args: &SearchArgs, app: &App) -> SearchQuery {
-    let room = app.out.width().saturating_sub(INDENT.len());
+    // What is cut off takes a column on either side.
+    let room = app.out.width().saturating_sub(INDENT.len() + 2);
     SearchQuery {
         limit: args.limit.unwrap_or(if args.flat { HITS } else { THREADS }),
         per_thread: if args.flat { 0 } else { SearchQuery::default().per_thread },
@@ -277,6 +287,9 @@ impl Results<'_> {
                 app.out.line("")?;
             }
         }
+        if self.args.flat {
+            app.out.line("")?;
+        }
         self.write_foot(app)
     }
 
@@ -317,8 +330,7 @@ impl Results<'_> {
             }
         }
         if self.args.flat {
-            let room = out.width().saturating_sub(text::width(&address) + 8).max(20);
-            line.push_str(&out.paint(Ink::Dim, &format!("  {}", text::cut(&title(thread), room))));
+            line.push_str(&out.paint(Ink::Dim, &format!("  {}", text::cut(&title(thread), FLAT_TITLE))));
         }
         out.line(line)?;
         let snippet = snippet(hit);
@@ -382,12 +394,14 @@ fn speaker(item: &threadkeep::FoundItem) -> (Ink, String) {
 
 /// Where a hit lies that is not on the active path.
 fn standing(standing: &Standing) -> Option<String> {
-    let Standing::Branch { branch, label, leaves_at, distance } = standing else { return None };
-    let name = label.as_deref().map_or_else(|| branch.to_string().chars().take(8).collect(), text::one_line);
+    let Standing::Branch { label, leaves_at, distance, .. } = standing else { return None };
+    // Its id stands in the address.
+    let name = label.as_deref().map(|label| format!("branch {}", text::one_line(label)));
+    let name = name.unwrap_or_else(|| "another branch".to_owned());
     let items = human::counted(*distance, "item", "items");
     Some(match leaves_at {
-        Some(depth) => format!("on branch {name}, {items} after it left the active path at @{depth}"),
-        None => format!("on branch {name}, which shares nothing with the active path"),
+        Some(depth) => format!("on {name}, {items} after it left the active path at @{depth}"),
+        None => format!("on {name}, which shares nothing with the active path"),
     })
 }
 

@@ -38,7 +38,11 @@ EXAMPLES:
   threadkeep show 'Fix the login test' --markdown > login.md
   threadkeep show 019a2284 --mask-secrets --markdown > to-share.md
   threadkeep show ./rollout-2026-11-30.jsonl  a file: a rollout, or what an agent wrote
-  threadkeep show 019a2284 --json --raw | jq -r '.items[].content'";
+  threadkeep show 019a2284 --json --raw | jq -r '.items[].content'
+
+JSON: {thread, items, next_cursor}; with --around {thread, at, items, more_before, more_after}; with --find {thread,
+  places: [{address, item, branch, depth, active, kind, role, created_at, range, line_number, line, mark}], next_cursor}
+`range` is in bytes of the item's `text`, `mark` in bytes of `line`, which is cut 400 bytes before and behind the place.";
 
 /// Read a thread's active path, or any other branch
 ///

@@ -23,6 +23,9 @@ const HIGH: u16 = 16;
 const AGENT: usize = 12;
 const WORKSPACE: usize = 16;
 const AGE: usize = 10;
+const HITS: usize = 9;
+/// How much of a title stands over the preview.
+const TITLE: usize = 200;
 
 /// Where everything stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,14 +109,14 @@ fn row(thread: &Candidate, found: Option<&Found>, query: &str, columns: usize, n
     let hits = found.map(|found| found.hits.len() + found.more).filter(|hits| *hits > 0);
     let hits = hits.map(|hits| human::counted(hits as i128, "hit", "hits")).unwrap_or_default();
     let mut columns_behind: Vec<(String, usize)> = vec![(age, AGE)];
-    if columns >= 60 {
+    if columns >= 70 {
         columns_behind.insert(0, (thread.agent.clone(), AGENT));
     }
-    if columns >= 80 {
+    if columns >= 90 {
         columns_behind.insert(0, (thread.workspace.clone(), WORKSPACE));
     }
     if columns >= 44 {
-        columns_behind.insert(0, (hits, 8));
+        columns_behind.insert(0, (hits, HITS));
     }
     let taken: usize = columns_behind.iter().map(|(_, width)| width + 1).sum();
     let room = columns.saturating_sub(taken + 2).max(columns.min(8));
@@ -148,7 +151,8 @@ fn spans(line: &Marked, style: Style) -> Vec<Span<'static>> {
 
 /// What is told of the selected thread: its facts, and what was found in it or how it begins.
 fn about(thread: &Candidate, found: Option<&Found>, hit: usize, now: Timestamp) -> Vec<Line<'static>> {
-    let mut lines = vec![Line::styled(thread.title.clone(), Style::new().add_modifier(Modifier::BOLD))];
+    let mut lines =
+        vec![Line::styled(text::cut(&thread.title, TITLE).into_owned(), Style::new().add_modifier(Modifier::BOLD))];
     let age = thread.when.map(|when| human::ago(when, now)).unwrap_or_default();
     let facts = [thread.workspace.as_str(), &thread.agent, &age].map(str::to_owned);
     let facts: Vec<String> = facts.into_iter().filter(|fact| !fact.is_empty()).collect();

@@ -154,6 +154,25 @@ fn the_arrows_move_and_wide_characters_fit() {
 }
 
 #[test]
+fn items_are_searched_behind_what_is_typed() {
+    let sandbox = threads();
+    let mut terminal = Terminal::run(&sandbox, &picking("--print address --query clo"));
+    terminal.until_seen("❯ clo");
+    terminal.press("ck");
+    let words = ["❯ clock", "1 hit", "▶ one@1  assistant", "It was the clock"];
+    terminal.until("the hit", |screen| words.iter().all(|words| screen.contents().contains(words)));
+    terminal.press("\r");
+    assert_eq!(terminal.end().trim(), "[one@1] 0 same.");
+    let mut terminal = Terminal::run(&sandbox, &picking("--print json --query zebra"));
+    terminal.until_seen("Nothing fits.");
+    terminal.press("\x15mondays");
+    terminal.until_seen("▶ one@0");
+    terminal.press("\r");
+    let printed = terminal.end().replace('\n', "");
+    assert!(printed.contains("\"hit\":{\"thread\":\"one\"") && printed.trim_end().ends_with("] 0 same."), "{printed}");
+}
+
+#[test]
 fn leaving_prints_nothing() {
     let sandbox = threads();
     for keys in ["\x1b", "\x03"] {

@@ -123,7 +123,7 @@ impl Finding<'_> {
                     self.veil.item(item);
                     let view = views.read(item);
                     let text = view.to_text();
-                    let places: Vec<_> = find(&text, self.wanted).into_iter().collect();
+                    let places: Vec<_> = find(&text, self.wanted).collect();
                     if !places.is_empty() {
                         let active = active.get(&item.branch).is_some_and(|until| item.depth <= *until);
                         visit(&Places { item, view: &view, text: &text, places: &places, active })?;
