@@ -170,13 +170,14 @@ fn joins(c: char) -> bool {
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "lists of ranges are what is tested")]
 mod tests {
     use super::{Marked, Words};
     use crate::text;
 
     /// The line with its marks in brackets.
     fn shown(line: &Marked) -> String {
-        let piece = |(piece, is_marked)| if is_marked { format!("[{piece}]") } else { format!("{piece}") };
+        let piece = |(piece, is_marked): (&str, bool)| if is_marked { format!("[{piece}]") } else { piece.to_owned() };
         line.pieces().into_iter().map(piece).collect()
     }
 

@@ -147,22 +147,16 @@ fn show(args: &ShowArgs, app: &mut App, store: &Store, name: &str) -> Outcome {
     let veil = Veil::new(&args.masking)?;
     let mut thread = store.get(&target.thread)?;
     veil.thread(&mut thread);
-    if let Some(wanted) = &args.find {
-        let (threads, thread, veil) = (&**store, &thread, &veil);
-        let outcome = Finding { threads, thread, path: at, from: args.from, to: args.to, wanted, veil }.show(app);
-        veil.tell(("item", "items"));
-        return outcome;
-    }
-    if let Some(count) = args.around {
-        let outcome = show_around(args, app, store, &thread, at, count, &veil);
-        veil.tell(("item", "items"));
-        return outcome;
-    }
     let (from, to) = (args.from, args.to);
     let query = ItemQuery { at, from, to, cursor: args.cursor.clone(), ..ItemQuery::default() };
     let mut pages = Pages { store, thread: &target.thread, context: args.context, query, veil: &veil };
     let reading = Reading { args, views: Views::new() };
-    let outcome = if app.out.is_json() {
+    let outcome = if let Some(wanted) = &args.find {
+        let (threads, thread, veil) = (&**store, &thread, &veil);
+        Finding { threads, thread, path: at, from, to, wanted, veil }.show(app)
+    } else if let Some(count) = args.around {
+        show_around(args, count, app, &pages, &thread)
+    } else if app.out.is_json() {
         reading.write_json(app, &thread, &mut pages)
     } else if args.raw {
         reading.write_raw(app, &mut pages)
@@ -175,25 +169,18 @@ fn show(args: &ShowArgs, app: &mut App, store: &Store, name: &str) -> Outcome {
     outcome
 }
 
-fn show_around(
-    args: &ShowArgs,
-    app: &mut App,
-    store: &Threads,
-    thread: &Thread,
-    at: Option<Address>,
-    count: usize,
-    veil: &Veil,
-) -> Outcome {
+fn show_around(args: &ShowArgs, count: usize, app: &mut App, path: &Pages<'_>, thread: &Thread) -> Outcome {
     let views = Views::new();
     let everything = args.all || app.out.is_json();
     let wanted = |item: &Item| everything || views::is_conversation(item, &views.read(item));
-    let at = at.or(thread.head);
-    let mut near = at.map(|at| around(store, &thread.id, at, count, wanted)).transpose()?.unwrap_or_default();
-    near.items.iter_mut().for_each(|item| veil.item(item));
-    let id = names::short_id(store, &thread.id);
+    let at = path.query.at.or(thread.head);
+    let near = at.map(|at| around(path.store, &thread.id, at, count, wanted));
+    let mut near = near.transpose()?.unwrap_or_default();
+    near.items.iter_mut().for_each(|item| path.veil.item(item));
+    let id = names::short_id(path.store, &thread.id);
     let address = match at {
         None => id.clone(),
-        Some(at) => names::of_item(store, &thread.id, at)?,
+        Some(at) => names::of_item(path.store, &thread.id, at)?,
     };
     let neighbours = Neighbours { thread, near: &near, at, address: &address, views: &views };
     match app.out.is_json() {

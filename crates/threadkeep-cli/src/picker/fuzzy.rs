@@ -66,6 +66,7 @@ fn matcher(query: &str) -> Matcher {
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "lists of ranges are what is tested")]
 mod tests {
     use super::{Fits, Haystack, fits, marks};
 

@@ -11,6 +11,12 @@ fn addresses(sandbox: &Sandbox, arguments: &[&str]) -> Vec<String> {
     hits.iter().map(|hit| hit["address"].as_str().unwrap().to_owned()).collect()
 }
 
+/// What stands in a text at a range of its bytes.
+fn part(text: &str, range: &Value) -> String {
+    let at = |index: usize| usize::try_from(range[index].as_u64().unwrap()).unwrap();
+    text[at(0)..at(1)].to_owned()
+}
+
 fn texts(items: &Value) -> Vec<&str> {
     items.as_array().unwrap().iter().map(|item| item["text"].as_str().unwrap()).collect()
 }
@@ -64,7 +70,7 @@ fn hits_have_stable_documents() {
             ],
         );
         let (snippet, marks) = (hit["snippet"].as_str().unwrap(), hit["marks"].as_array().unwrap());
-        let marked = |mark: &Value| &snippet[mark[0].as_u64().unwrap() as usize..mark[1].as_u64().unwrap() as usize];
+        let marked = |mark: &Value| part(snippet, mark);
         assert!(!marks.is_empty() && marks.iter().all(|mark| marked(mark) == "clock"), "{hit}");
         let item = sandbox.json(&["show", hit["address"].as_str().unwrap(), "--around", "0"])["items"][0].clone();
         assert_eq!((&item["id"], &item["branch"], &item["depth"]), (&hit["item"], &hit["branch"], &hit["depth"]));
@@ -300,9 +306,7 @@ fn a_text_is_found_at_every_place_in_a_thread() {
         keys(place, &["address", "item", "branch", "depth", "kind", "role", "created_at", "line"]);
         let address = place["address"].as_str().unwrap();
         let text = sandbox.json(&["show", address, "--around", "0"])["items"][0]["text"].clone();
-        let range = |key: &str, text: &str| {
-            text[place[key][0].as_u64().unwrap() as usize..place[key][1].as_u64().unwrap() as usize].to_owned()
-        };
+        let range = |key: &str, text: &str| part(text, &place[key]);
         assert_eq!(range("range", text.as_str().unwrap()), "clock");
         assert_eq!(range("mark", place["line"].as_str().unwrap()), "clock");
     }

@@ -214,6 +214,7 @@ fn by_line<'a>(text: &'a str, places: &[Range<usize>]) -> Vec<(usize, &'a str, V
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "lists of ranges are what is tested")]
 mod tests {
     use super::{Lines, by_line};
 

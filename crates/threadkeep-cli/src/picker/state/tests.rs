@@ -39,7 +39,7 @@ fn found(name: &str, title: &str, snippets: &[&str]) -> Found {
         name: format!("{name}@{depth}"),
         address: format!("{name}@{depth}"),
         facts: "user".to_owned(),
-        snippet: Marked::new(snippet, &[0..3]),
+        snippet: Marked::new(snippet, std::slice::from_ref(&(0..3))),
         document: json!({"depth": depth}),
     };
     Found { candidate: candidate(name, title), hits: snippets.iter().enumerate().map(hit).collect(), more: 0 }
