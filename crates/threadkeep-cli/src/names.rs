@@ -39,11 +39,16 @@ impl Target {
             Err(error @ Error::NotFound { .. }) => error,
             Err(error) => return Err(error.into()),
         };
-        // What is shorter than any id that is shown is rather a part of a mistyped title.
-        let split = name.rsplit_once('@').filter(|(name, branch)| !name.is_empty() && branch.len() >= MIN_PREFIX);
+        let split = name.rsplit_once('@').filter(|(name, branch)| !name.is_empty() && !branch.is_empty());
         let Some((name, branch)) = split else { return Err(missing.into()) };
         let thread = threads.find(name)?;
-        let branch = find_branch(&threads.tree(&thread)?, branch)?.id;
+        let tree = threads.tree(&thread)?;
+        // What is no label and shorter than any id that is shown is rather a part of a mistyped title.
+        let is_label = tree.branches.iter().any(|known| known.label.as_deref() == Some(branch));
+        if !is_label && branch.len() < MIN_PREFIX {
+            return Err(missing.into());
+        }
+        let branch = find_branch(&tree, branch)?.id;
         Ok(Self { thread, branch: Some(branch), depth: Some(depth) })
     }
 
@@ -303,6 +308,8 @@ mod tests {
         for branch in [&short, &left.branch.to_string()] {
             assert_eq!(address(&item("one", Some(branch), 1)).unwrap(), Some(left), "{branch}");
         }
+        store.label(live.id(), left.branch, Some("try".to_owned())).unwrap();
+        assert_eq!(address("one@try@1").unwrap(), Some(left));
         assert_eq!(found(&store, "mail@12345678@0"), Some(("two".into(), Some(0))), "a title comes first");
         for name in ["one@0@1", "one@@1", "@12345678@1", "one@ffffffff@1"] {
             assert!(Target::find(&store, name).is_err(), "{name}");

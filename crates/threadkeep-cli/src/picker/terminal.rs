@@ -11,6 +11,7 @@ use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_ra
 use crossterm::{execute, terminal};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
+use ratatui::layout::Rect;
 
 use super::screen;
 use super::state::State;
@@ -60,7 +61,9 @@ impl Taken {
 
     /// Draws everything anew the next time.
     pub(super) fn clear(&mut self) -> Result<(), Failure> {
-        Ok(self.drawn.clear()?)
+        // `clear` would ask the terminal where its cursor is, and whoever waits for keys would get the answer.
+        let (columns, rows) = size();
+        Ok(self.drawn.resize(Rect::new(0, 0, columns, rows))?)
     }
 
     /// Gives the terminal back, runs something, and takes it again.

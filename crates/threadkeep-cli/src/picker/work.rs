@@ -199,3 +199,19 @@ fn beginning(scope: &Scope, thread: &Thread) -> Option<String> {
     };
     Some(prompt.1.to_text())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::{News, spawn};
+
+    #[test]
+    fn who_breaks_says_so() {
+        let (tell, news) = channel();
+        spawn(tell.clone(), |_| panic!("on purpose"));
+        assert!(matches!(news.recv(), Ok(News::Broken)));
+        spawn(tell, |_| {});
+        assert!(news.recv().is_err(), "who ends says nothing");
+    }
+}

@@ -173,6 +173,35 @@ fn items_are_searched_behind_what_is_typed() {
 }
 
 #[test]
+fn one_stream_at_the_terminal_is_enough() {
+    let sandbox = threads();
+    for line in ["echo rubbish | $T pick", "$T pick 2>/dev/null"] {
+        let mut terminal = Terminal::run(&sandbox, &format!("picked=$({line}); echo \"[$picked].\""));
+        terminal.until_seen("3/3");
+        terminal.press("\r");
+        assert_eq!(terminal.end().trim(), "[three].", "{line}");
+    }
+    let terminal = Terminal::run(&sandbox, "echo | $T pick 2>told; echo $?.; cat told");
+    assert!(terminal.end().contains("no terminal to pick at"), "a terminal that nobody shows it is not drawn on");
+}
+
+#[test]
+fn a_step_to_the_shell_and_back() {
+    let sandbox = threads();
+    let mut terminal =
+        Terminal::run(&sandbox, "set -m; $T pick >picked; echo stopped; read -r word; fg; cat picked; echo back.");
+    terminal.until_seen("3/3");
+    terminal.press("\x1a");
+    terminal.until("the shell", |screen| screen.contents().contains("stopped") && !screen.alternate_screen());
+    terminal.press("on\n");
+    terminal.until("the picker again", |screen| screen.contents().contains("3/3") && screen.alternate_screen());
+    terminal.press("\x0cfix");
+    terminal.until_seen("❯ fix");
+    terminal.press("\r");
+    assert!(terminal.end().trim_end().ends_with("one\nback."));
+}
+
+#[test]
 fn leaving_prints_nothing() {
     let sandbox = threads();
     for keys in ["\x1b", "\x03"] {
