@@ -8,13 +8,16 @@ use std::path::{Path, PathBuf};
 
 use crate::backup::{BackupReport, RestoreReport};
 use crate::branch::Tree;
+use crate::checkpoints::{Checkpoint, CheckpointDiff, CheckpointInfo, CheckpointQuery, NewCheckpoint};
 use crate::claim::{ClaimInfo, ReleaseRequest};
 use crate::copy::{CopyProgress, CopyReport};
 use crate::db::helping::block_on;
 use crate::error::Result;
 use crate::finding::Examination;
-use crate::id::{Address, BranchId, ItemId, ThreadId, WorkspaceId};
+use crate::goals::{Goal, GoalCheck, GoalPatch, GoalQuery, GoalUsage, NewGoal};
+use crate::id::{Address, BranchId, ItemId, JobId, ThreadId, WorkspaceId};
 use crate::item::{Appended, Durability, Item, NewItem};
+use crate::jobs::{ClaimedJob, Job, JobEnd, JobLease, JobPatch, JobQuery, JobReport, NewJob};
 use crate::keys::{Key, KeyFolder};
 use crate::live::AppendOptions;
 use crate::log::purge::Purged;
@@ -466,6 +469,27 @@ mirror! { Threads, "Threads":
     fn verify_with(&self, thread: &ThreadId, options: &VerifyOptions) -> Result<Verdict>;
     fn request_release(&self, thread: &ThreadId) -> Result<ReleaseRequest>;
     fn claims(&self) -> Result<Vec<ClaimInfo>>;
+    fn goal(&self, thread: &ThreadId) -> Result<Option<Goal>>;
+    fn goal_history(&self, thread: &ThreadId, query: GoalQuery) -> Result<Page<Goal>>;
+    fn set_goal(&self, thread: &ThreadId, goal: NewGoal) -> Result<Goal>;
+    fn update_goal(&self, thread: &ThreadId, patch: GoalPatch) -> Result<Goal>;
+    fn accrue_goal(&self, thread: &ThreadId, usage: GoalUsage) -> Result<Option<Goal>>;
+    fn check_goal(&self, thread: &ThreadId, found: GoalCheck) -> Result<Option<Goal>>;
+    fn clear_goal(&self, thread: &ThreadId) -> Result<bool>;
+    fn add_job(&self, job: NewJob) -> Result<Job>;
+    fn job(&self, id: &JobId) -> Result<Job>;
+    fn find_job(&self, name: &str) -> Result<JobId>;
+    fn jobs(&self, query: JobQuery) -> Result<Page<Job>>;
+    fn claim_job(&self, queue: &str) -> Result<Option<ClaimedJob>>;
+    fn report_job(&self, lease: &JobLease, report: JobReport) -> Result<Job>;
+    fn end_job(&self, lease: &JobLease, end: JobEnd) -> Result<Job>;
+    fn update_job(&self, id: &JobId, patch: JobPatch) -> Result<Job>;
+    fn delete_job(&self, id: &JobId) -> Result<()>;
+    fn requeue_jobs(&self, queue: Option<String>) -> Result<Vec<Job>>;
+    fn checkpoint(&self, thread: &ThreadId, name: Option<String>) -> Result<Option<Checkpoint>>;
+    fn checkpoints(&self, thread: &ThreadId, query: CheckpointQuery) -> Result<Page<CheckpointInfo>>;
+    fn diff_checkpoints(&self, thread: &ThreadId, from: &str, to: &str) -> Result<CheckpointDiff>;
+    fn delete_checkpoint(&self, thread: &ThreadId, name: &str) -> Result<bool>;
 }
 
 impl LiveThread {
@@ -496,4 +520,13 @@ mirror! { LiveThread, "LiveThread":
     fn shutdown(&self) -> Result<()>;
     fn discard(&self) -> Result<()>;
     fn import(&self, batch: ImportBatch, durability: Durability) -> Result<Appended>;
+    fn goal(&self) -> Result<Option<Goal>>;
+    fn set_goal(&self, goal: NewGoal) -> Result<Goal>;
+    fn update_goal(&self, patch: GoalPatch) -> Result<Goal>;
+    fn accrue_goal(&self, usage: GoalUsage) -> Result<Option<Goal>>;
+    fn check_goal(&self, found: GoalCheck) -> Result<Option<Goal>>;
+    fn clear_goal(&self) -> Result<bool>;
+    fn save_checkpoint(&self, checkpoint: NewCheckpoint) -> Result<CheckpointInfo>;
+    fn checkpoint(&self, name: Option<String>) -> Result<Option<Checkpoint>>;
+    fn restore_checkpoint(&self, name: Option<String>) -> Result<Checkpoint>;
 }

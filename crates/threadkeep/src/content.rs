@@ -112,6 +112,12 @@ pub(crate) fn payloads(encoding: i64, size: usize, bytes: &[u8]) -> Result<Vec<H
     Ok(splices.into_iter().map(|splice| splice.digest).collect())
 }
 
+/// Prepares bytes for being stored whole, under their hash.
+pub(crate) fn encode_blob(bytes: &[u8]) -> Blob {
+    let (encoding, data) = squeeze(bytes);
+    Blob { digest: Hash::of(bytes), size: bytes.len(), encoding, data }
+}
+
 /// Gives a blob's exact bytes back.
 pub(crate) fn decode_blob(encoding: i64, size: usize, data: &[u8]) -> Result<Vec<u8>> {
     unsqueeze(encoding, size, data)
@@ -144,9 +150,7 @@ fn splice(content: &[u8], blobs: &mut Vec<Blob>) -> Option<Vec<u8>> {
 fn keep(payload: &[u8], blobs: &mut Vec<Blob>) -> Hash {
     let digest = Hash::of(payload);
     if !blobs.iter().any(|blob| blob.digest == digest) {
-        let size = payload.len();
-        let (encoding, data) = squeeze(payload);
-        blobs.push(Blob { digest, size, encoding, data });
+        blobs.push(encode_blob(payload));
     }
     digest
 }

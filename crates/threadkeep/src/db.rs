@@ -615,6 +615,9 @@ pub(crate) fn all_statements() -> Vec<Statement> {
         crate::threads::ALL,
         crate::thread_list::ALL,
         crate::turns::ALL,
+        crate::goals::ALL,
+        crate::jobs::ALL,
+        crate::checkpoints::ALL,
         crate::workspaces::ALL,
         crate::writers::ALL,
         crate::claims::ALL,
@@ -653,5 +656,8 @@ pub fn postgres_statement_texts() -> Vec<(String, String)> {
 /// Rewrites a text for PostgreSQL: `?N` to `$N`, and the locks on rows, which SQLite takes for comments, since its one writer
 /// needs none. Our texts hold no question mark in a literal; a test checks that.
 pub(crate) fn for_postgres(sql: &str) -> String {
-    sql.replace('?', "$").replace("/* FOR UPDATE OF t */", "FOR UPDATE OF t").replace("/* FOR UPDATE */", "FOR UPDATE")
+    sql.replace('?', "$")
+        .replace("/* FOR UPDATE OF t */", "FOR UPDATE OF t")
+        .replace("/* FOR UPDATE SKIP LOCKED */", "FOR UPDATE SKIP LOCKED")
+        .replace("/* FOR UPDATE */", "FOR UPDATE")
 }

@@ -1,4 +1,4 @@
-//! Names of things: threads, items, branches, workspaces, writers.
+//! Names of things: threads, jobs, items, branches, workspaces, writers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,59 +8,78 @@ use uuid::Uuid;
 
 use crate::error::{Error, Result};
 
-const MAX_THREAD_ID_BYTES: usize = 128;
+const MAX_ID_BYTES: usize = 128;
 
-/// The name of a thread: 1 to 128 characters of `A-Z a-z 0-9 . _ -`, beginning with a letter or a digit.
-///
-/// An id that passes here can't leave a folder when it is part of a file name, and can't be read as a command-line option.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct ThreadId(String);
+macro_rules! text_id {
+    ($(#[$meta:meta])* $name:ident, $what:literal) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+        #[serde(transparent)]
+        pub struct $name(String);
 
-impl ThreadId {
-    /// Checks and takes an id.
+        impl $name {
+            /// Checks and takes an id.
+            ///
+            /// # Errors
+            /// [`Error::Invalid`] says which rule it breaks.
+            pub fn new(id: impl Into<String>) -> Result<Self> {
+                let id = id.into();
+                match broken_rule(&id) {
+                    Some(reason) => Err(Error::invalid($what, reason)),
+                    None => Ok(Self(id)),
+                }
+            }
+
+            /// The id as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Error;
+
+            fn from_str(text: &str) -> Result<Self> {
+                Self::new(text)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+                Self::new(String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+text_id! {
+    /// The name of a thread: 1 to 128 characters of `A-Z a-z 0-9 . _ -`, beginning with a letter or a digit.
     ///
-    /// # Errors
-    /// [`Error::Invalid`] says which rule it breaks.
-    pub fn new(id: impl Into<String>) -> Result<Self> {
-        let id = id.into();
-        let reason = if id.is_empty() {
-            "it is empty"
-        } else if id.len() > MAX_THREAD_ID_BYTES {
-            "it is longer than 128 bytes"
-        } else if !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')) {
-            "only A-Z a-z 0-9 . _ - are allowed"
-        } else if !id.starts_with(|first: char| first.is_ascii_alphanumeric()) {
-            "it must begin with a letter or a digit"
-        } else {
-            return Ok(Self(id));
-        };
-        Err(Error::invalid("thread id", reason))
-    }
-
-    /// The id as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+    /// An id that passes here can't leave a folder when it is part of a file name, and can't be read as a command-line option.
+    ThreadId, "thread id"
+}
+text_id! {
+    /// The name of a job, by the rules of a thread's.
+    JobId, "job id"
 }
 
-impl fmt::Display for ThreadId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl FromStr for ThreadId {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        Self::new(text)
-    }
-}
-
-impl<'de> Deserialize<'de> for ThreadId {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        Self::new(String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+fn broken_rule(id: &str) -> Option<&'static str> {
+    if id.is_empty() {
+        Some("it is empty")
+    } else if id.len() > MAX_ID_BYTES {
+        Some("it is longer than 128 bytes")
+    } else if !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')) {
+        Some("only A-Z a-z 0-9 . _ - are allowed")
+    } else if !id.starts_with(|first: char| first.is_ascii_alphanumeric()) {
+        Some("it must begin with a letter or a digit")
+    } else {
+        None
     }
 }
 
@@ -115,6 +134,10 @@ uuid_id! {
 uuid_id! {
     /// The name of a workspace.
     WorkspaceId, "workspace id"
+}
+uuid_id! {
+    /// The name of a revision of a goal.
+    GoalId, "goal id"
 }
 uuid_id! {
     /// The identity that items are written by: one per store and machine.

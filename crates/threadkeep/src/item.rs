@@ -189,7 +189,8 @@ impl NewItem {
     }
 }
 
-fn check_tag(field: &'static str, word: &str) -> Result<()> {
+/// Refuses a word that is empty, too long, or can't be stored.
+pub(crate) fn check_tag(field: &'static str, word: &str) -> Result<()> {
     if word.is_empty() {
         return Err(Error::invalid(field, "it is empty"));
     }

@@ -31,6 +31,7 @@ mod backup;
 pub mod blocking;
 mod branch;
 pub mod chain;
+mod checkpoints;
 mod claim;
 mod claims;
 mod concurrency;
@@ -44,9 +45,11 @@ mod error;
 mod examine;
 mod finding;
 mod follow;
+mod goals;
 mod host;
 mod id;
 mod item;
+mod jobs;
 mod keys;
 mod live;
 mod log;
@@ -79,6 +82,7 @@ mod readme {}
 
 pub use backup::{BackupReport, RestoreReport};
 pub use branch::{Branch, Tree};
+pub use checkpoints::{Checkpoint, CheckpointDiff, CheckpointInfo, CheckpointQuery, NewCheckpoint};
 pub use claim::{ClaimInfo, Holder, ReleaseRequest};
 pub use copy::{CopyProblem, CopyProgress, CopyReport};
 #[cfg(feature = "postgres")]
@@ -92,11 +96,15 @@ pub use db::statement_texts;
 pub use error::{Error, Result};
 pub use finding::{Examination, Fact, Finding, Severity};
 pub use follow::{Changed, FollowEnd, Follower, News, Watch};
+pub use goals::{
+    Goal, GoalCheck, GoalPatch, GoalQuery, GoalStatus, GoalUsage, MAX_REPEATED_GAPS, NewGoal, PauseReason, Stall, gap_fingerprint,
+};
 pub use host::{Host, ProcessIdentity, ProjectFacts, SystemHost};
-pub use id::{Address, BranchId, ItemId, ThreadId, WorkspaceId, WriterId};
+pub use id::{Address, BranchId, GoalId, ItemId, JobId, ThreadId, WorkspaceId, WriterId};
 pub use item::{
     Appended, AppendedItem, Durability, Expect, FORMAT, Hash, Item, Kind, MAX_CONTENT_BYTES, NewItem, Redaction, Role,
 };
+pub use jobs::{ClaimedJob, Job, JobEnd, JobLease, JobPatch, JobQuery, JobReport, JobStatus, NewJob};
 pub use keys::{Hex, Key, KeyFolder, KeyInfo, PublicKey, Voucher, parse_key, print_key};
 pub use live::{AppendOptions, LiveThread};
 pub use log::purge::Purged;

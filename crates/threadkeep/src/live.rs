@@ -1,6 +1,9 @@
 //! Live threads: a claim, appends under it, and the promise of what each acknowledgement is worth.
 
+mod checkpoints;
+mod goals;
 mod taken;
+mod under_claim;
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -18,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::id::{Address, ItemId, ThreadId, WriterId};
 use crate::item::{Appended, Durability, Expect, Item, Kind, NewItem, Role};
 use crate::live::taken::Taken;
+use crate::live::under_claim::UnderClaim;
 use crate::log::append::{After, Append, Prepared, Run, TurnRule, append, append_from, find_repeated};
 use crate::log::read::ItemQuery;
 use crate::log::standing::Standing;
@@ -287,7 +291,7 @@ impl LiveThread {
             Ok(TurnEnded { ordinal, handed_over })
         };
         // A second run would find no open turn.
-        let pending = self.send_under_claim(&mut state, self.terms(Sync::Synced), change).await?;
+        let pending = self.send_under_claim(&mut state, 0, self.terms(Sync::Synced), change).await?;
         state.leaving = Some(Leaving::EndOfTurn(pending));
         let missing = || Error::Backend { detail: "the end of the turn was not answered".to_owned() };
         self.leave(&mut state).await?.ok_or_else(missing)
@@ -815,38 +819,6 @@ impl LiveThread {
         }
         Ok(())
     }
-
-    /// Runs a change of the thread under the claim, after everything that was appended.
-    async fn under_claim<T, F>(&self, terms: Terms, run: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnMut(&mut dyn Tx, &UnderClaim<'_>) -> Result<T> + Send + 'static,
-    {
-        let mut state = self.live.state.lock().await;
-        self.send_under_claim(&mut state, terms, run).await?.await
-    }
-
-    async fn send_under_claim<T, F>(&self, state: &mut State, terms: Terms, mut run: F) -> Result<Pending<T>>
-    where
-        T: Send + 'static,
-        F: FnMut(&mut dyn Tx, &UnderClaim<'_>) -> Result<T> + Send + 'static,
-    {
-        self.check_open(state).await?;
-        let epoch = self.materialise(state, Sync::Synced).await?;
-        self.settle(state).await?;
-        let (thread, writer) = (self.live.id.clone(), self.live.inner.writer().await?);
-        let now = self.live.inner.host.now();
-        let change = move |tx: &mut dyn Tx| run(tx, &UnderClaim { thread: &thread, epoch, writer, now });
-        let place = self.live.inner.db.place(0).await;
-        Ok(self.live.inner.db.write_in(place, terms, change))
-    }
-}
-
-struct UnderClaim<'a> {
-    thread: &'a ThreadId,
-    epoch: i64,
-    writer: (i64, WriterId),
-    now: crate::time::Timestamp,
 }
 
 impl Drop for Live {

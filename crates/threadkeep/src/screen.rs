@@ -110,6 +110,18 @@ impl Screen {
         Ok(())
     }
 
+    /// Screens a text that is JSON, and stays so.
+    pub(crate) fn json(&self, field: &'static str, text: &mut Option<String>) -> Result<()> {
+        let given = text.clone();
+        self.text(field, text)?;
+        if let Some(replaced) = text.as_mut().filter(|text| given.as_ref() != Some(*text))
+            && serde_json::from_str::<serde::de::IgnoredAny>(replaced).is_err()
+        {
+            *replaced = serde_json::Value::String(std::mem::take(replaced)).to_string();
+        }
+        Ok(())
+    }
+
     /// Screens what a new thread says of itself.
     pub(crate) fn details(&self, details: &mut Details) -> Result<()> {
         if self.is_empty() {

@@ -1,10 +1,14 @@
 //! The handles that users hold: [`Store`], [`Workspace`], and the [`Threads`] that each of them sees.
 
+mod checkpoints;
+mod goals;
+mod jobs;
 mod redacting;
 mod sealing;
 mod verifying;
 mod visible;
 
+pub(crate) use goals::accrual_terms;
 pub use redacting::{RedactOptions, RedactReport, RedactedPlace};
 pub use sealing::{SealReport, Sealed};
 pub use verifying::VerifyOptions;

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::id::{Address, ItemId, ItemKey, ThreadId, WorkspaceId};
 use crate::item::Hash;
 use crate::log::order::Top;
-use crate::log::{head, path};
+use crate::log::{append, head, path};
 use crate::thread::{Details, Policy, Shelf, Status, Thread, ThreadPatch};
 use crate::time::Timestamp;
 
@@ -60,6 +60,9 @@ statements! {
     RAISE_FIRST_EPOCH = "UPDATE threads SET epoch = ?2 WHERE id = ?1";
     FIRST_EPOCH = "SELECT coalesce(max(value), 0) FROM counters WHERE name = 'purged-epoch'";
     POLICY = "SELECT policy FROM threads WHERE id = ?1";
+    HOLD = "SELECT workspace, shelf, epoch, tick, updated FROM threads WHERE id = ?1 /* FOR UPDATE */";
+    MOVE = "UPDATE threads SET tick = ?2, updated = ?3, updated_at = CASE WHEN updated_at < ?4 THEN ?4 ELSE updated_at END
+        WHERE id = ?1";
 }
 
 /// The fence: which threads a handle may see.
@@ -323,6 +326,47 @@ pub(crate) fn end(
         [thread.as_str().into(), now.0.into(), reason.into(), status.as_str().into(), tick.into(), updated.into()];
     tx.execute(END, &args)?;
     get(tx, scope, thread)
+}
+
+/// Who changes what stands beside the log of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// Anybody who sees the thread.
+    Anyone(Scope),
+    /// The holder of the claim at this epoch.
+    Holder(i64),
+}
+
+/// A change of what stands beside the log of a thread: whose, by whom and when.
+#[derive(Debug, Clone)]
+pub(crate) struct Hold {
+    pub(crate) thread: ThreadId,
+    pub(crate) by: By,
+    pub(crate) now: Timestamp,
+}
+
+/// Locks the thread until the transaction ends, and moves it to the next tick, which is given: greater than that of any earlier
+/// change of the thread. Refuses a thread that is not seen, and a holder that was fenced off.
+pub(crate) fn hold(tx: &mut dyn Tx, hold: &Hold) -> Result<i64> {
+    let id: Value<'_> = hold.thread.as_str().into();
+    let found = query_one(tx, HOLD, &[id], |row| {
+        let workspace = row.parse(0, WorkspaceId::from_slice(row.blob(0)?), "16 bytes of an id")?;
+        let shelf = row.parse(1, Shelf::from_int(row.int(1)?), "a shelf")?;
+        Ok((workspace, shelf, row.int(2)?, row.int(3)?, row.int(4)?))
+    })?;
+    let (workspace, shelf, stored, own, place) = found.ok_or_else(|| Error::not_found("thread", &hold.thread))?;
+    match hold.by {
+        By::Anyone(scope)
+            if shelf != Shelf::Stub && (scope == Scope::All || scope == Scope::Workspace(workspace)) => {}
+        By::Anyone(_) => return Err(Error::not_found("thread", &hold.thread)),
+        By::Holder(epoch) if stored == epoch && matches!(shelf, Shelf::Active | Shelf::Archived) => {}
+        By::Holder(epoch) => return Err(append::why_refused(tx, &hold.thread, epoch)?),
+    }
+    let top = Top::read(tx)?;
+    let tick = top.next_tick(own);
+    let place = top.updated(&hold.thread, tick, place);
+    tx.execute(MOVE, &[id, tick.into(), place.into(), hold.now.0.into()])?;
+    Ok(tick)
 }
 
 /// The tick of a change to a thread's metadata, and its place in the order by update from then on.

@@ -29,6 +29,7 @@ mod src {
     pub(crate) mod backup;
     pub(crate) mod branch;
     pub(crate) mod chain;
+    pub(crate) mod checkpoints;
     pub(crate) mod claim;
     pub(crate) mod claims;
     pub(crate) mod content;
@@ -39,9 +40,11 @@ mod src {
     pub(crate) mod examine;
     pub(crate) mod finding;
     pub(crate) mod follow;
+    pub(crate) mod goals;
     pub(crate) mod host;
     pub(crate) mod id;
     pub(crate) mod item;
+    pub(crate) mod jobs;
     pub(crate) mod keys;
     pub(crate) mod live;
     pub(crate) mod log;
@@ -70,9 +73,15 @@ mod src {
 }
 // The files of the library name each other from the root.
 use src::{
+<<<<<<< HEAD
     backup, branch, chain, claim, claims, content, copy, cursor, db, error, examine, finding, follow, host, id, item,
     keys, live, log, planted, records, repair, rollout, screen, seal, seals, search, secrets, sources, stats, store,
     thread, thread_list, thread_store, threads, time, turn, turns, view, workspaces, writers,
+=======
+    backup, branch, chain, checkpoints, claim, claims, content, copy, cursor, db, error, examine, finding, follow, goals, host, id, item,
+    jobs, keys, live, log, planted, records, repair, rollout, screen, seal, seals, secrets, sources, stats, store, thread,
+    thread_list, thread_store, threads, time, turn, turns, view, workspaces, writers,
+>>>>>>> c01b3a4 (Keep goals, jobs and checkpoints beside the log: their tables, types and rules)
 };
 // And these as the library shows them.
 use id::ThreadId;

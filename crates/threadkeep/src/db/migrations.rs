@@ -21,6 +21,7 @@ pub(crate) const SQLITE: &[Migration] = &[
     Migration { number: 2, name: "seals", sql: include_str!("../../migrations/sqlite/0002_seals.sql") },
     Migration { number: 3, name: "redactions", sql: include_str!("../../migrations/sqlite/0003_redactions.sql") },
     Migration { number: 4, name: "search", sql: include_str!("../../migrations/sqlite/0004_search.sql") },
+    Migration { number: 5, name: "state", sql: include_str!("../../migrations/sqlite/0005_state.sql") },
 ];
 
 /// The steps for PostgreSQL.
@@ -30,6 +31,7 @@ pub(crate) const POSTGRES: &[Migration] = &[
     Migration { number: 2, name: "seals", sql: include_str!("../../migrations/postgres/0002_seals.sql") },
     Migration { number: 3, name: "redactions", sql: include_str!("../../migrations/postgres/0003_redactions.sql") },
     Migration { number: 4, name: "search", sql: include_str!("../../migrations/postgres/0004_search.sql") },
+    Migration { number: 5, name: "state", sql: include_str!("../../migrations/postgres/0005_state.sql") },
 ];
 
 const LEDGER: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (

@@ -612,7 +612,7 @@ fn current_epoch(tx: &mut dyn Tx, thread: &ThreadId) -> Result<i64> {
 }
 
 /// Finds out why the fence let nothing through.
-fn why_refused(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64) -> Result<Error> {
+pub(crate) fn why_refused(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64) -> Result<Error> {
     let found = query_one(tx, WHY_REFUSED, &[thread.as_str().into()], |row| Ok((row.int(0)?, row.int(1)?)))?;
     Ok(match found {
         // It never falls.

@@ -65,7 +65,10 @@ const LAYERS: [&[&str]; 5] = [
     &["db"],
     &[
         "log",
+        "checkpoints",
         "claims",
+        "goals",
+        "jobs",
         "records",
         "seals",
         "sources",
