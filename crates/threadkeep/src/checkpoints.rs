@@ -41,6 +41,8 @@ statements! {
         ON CONFLICT (thread, name) DO UPDATE SET item = excluded.item, digest = excluded.digest, created_at = excluded.created_at,
           tick = excluded.tick";
     DELETE = "DELETE FROM checkpoints WHERE thread = ?1 AND name = ?2";
+    NEXT_STATE = "SELECT digest FROM checkpoint_states WHERE thread = ?1 AND digest > ?2 ORDER BY digest LIMIT 1";
+    MOVE_TO_STATE = "UPDATE checkpoints SET digest = ?3 WHERE thread = ?1 AND digest = ?2";
     DIGEST_OF = "SELECT digest FROM checkpoints WHERE thread = ?1 AND name = ?2";
     DROP_UNUSED = "DELETE FROM checkpoint_states WHERE thread = ?1 AND digest = ?2
         AND NOT EXISTS (SELECT 1 FROM checkpoints WHERE thread = ?1 AND digest = ?2)";
@@ -208,6 +210,27 @@ pub(crate) fn state_of(tx: &mut dyn Tx, thread: &ThreadId, digest: Hash) -> Resu
         Some(_) => Err(Error::corrupt("checkpoint state", "its bytes do not have the hash that they are stored under")),
         None => Err(Error::corrupt("checkpoint state", "it is missing")),
     }
+}
+
+/// The next state of a thread after a digest, and its bytes; what can't be read is told with its digest.
+pub(crate) fn next_state(tx: &mut dyn Tx, thread: &ThreadId, after: &[u8]) -> Result<Option<(Hash, Result<Vec<u8>>)>> {
+    let found = query_one(tx, NEXT_STATE, &[thread.as_str().into(), Value::Blob(after)], |row| {
+        row.parse(0, Hash::from_slice(row.blob(0)?), "a hash")
+    })?;
+    let Some(digest) = found else { return Ok(None) };
+    match state_of(tx, thread, digest) {
+        Err(damage @ Error::Corrupt { .. }) => Ok(Some((digest, Err(damage)))),
+        state => Ok(Some((digest, Ok(state?)))),
+    }
+}
+
+/// Puts a state in the place of another one, in every checkpoint of the thread that has it.
+pub(crate) fn replace_state(tx: &mut dyn Tx, thread: &ThreadId, former: Hash, state: &Blob) -> Result<()> {
+    let (id, digest): (Value<'_>, _) = (thread.as_str().into(), Value::Blob(&state.digest.0));
+    let size = i64::try_from(state.size).unwrap_or(i64::MAX);
+    tx.execute(PUT_STATE, &[id, digest, size.into(), state.encoding.into(), Value::Blob(&state.data)])?;
+    tx.execute(MOVE_TO_STATE, &[id, Value::Blob(&former.0), digest])?;
+    tx.execute(DROP_UNUSED, &[id, Value::Blob(&former.0)]).map(drop)
 }
 
 /// Reads a page of a thread's checkpoints.

@@ -14,7 +14,7 @@ use crate::item::Hash;
 use crate::live::LiveThread;
 use crate::log::rows::plain::check_thread;
 use crate::log::rows::{
-    self, BranchRow, FileStamp, ItemPage, Listed, Metadata, Missing, RedactedPage, Snapshot, TurnRow,
+    self, state, BranchRow, FileStamp, ItemPage, Listed, Metadata, Missing, RedactedPage, Snapshot, TurnRow,
 };
 use crate::rollout::scan::Rollout;
 use crate::sources;
@@ -282,6 +282,7 @@ impl Copying<'_> {
             if let From::Rollouts(_) = self.from {
                 // A file says nothing of the files that were imported, and it may lag.
                 source.files.clone_from(&target.files);
+                source.state.clone_from(&target.state);
                 if source.lacks_of(target).is_some() && source.missing_in(target)?.is_empty() {
                     return Ok(Outcome::Unchanged);
                 }
@@ -391,6 +392,9 @@ impl Copying<'_> {
         if source.shelf == 3 {
             return self.finish_stub(&source).await;
         }
+        if source.state != target.state && (target.shelf == 3 || source.has_other_state(&target)) {
+            self.carry_state(&source.id).await?;
+        }
         let metadata = self.from.metadata(&source.id).await?;
         let files: Vec<FileStamp> = source.files.iter().filter(|file| !target.files.contains(file)).cloned().collect();
         let is_foreign = matches!(self.from, From::Rollouts(_));
@@ -449,6 +453,43 @@ impl Copying<'_> {
             let terms = Sync::Written.within(thread.as_str());
             self.to.inner.db.write(terms, move |tx| rows::put_turns(tx, &thread, &turns)).await?;
         }
+    }
+
+    /// Puts what stands beside the log of a thread there in the place of what stands here.
+    async fn carry_state(&self, thread: &ThreadId) -> Result<()> {
+        let From::Store(store) = self.from else { return Ok(()) };
+        let id = thread.clone();
+        let rows = Arc::new(store.inner.db.read(move |tx| state::read(tx, &id)).await?);
+        let (id, begun) = (thread.clone(), Arc::clone(&rows));
+        let terms = || Sync::Written.within(thread.as_str());
+        self.to.inner.db.write(terms(), move |tx| state::begin(tx, &id, &begun)).await?;
+        let mut after = Vec::new();
+        loop {
+            let (id, from) = (thread.clone(), after);
+            let page = store.inner.db.read(move |tx| state::usage(tx, &id, &from)).await?;
+            let Some(last) = state::last_usage(&page) else { break };
+            after = last;
+            let id = thread.clone();
+            self.to.inner.db.write(terms(), move |tx| state::put_usage(tx, &id, &page)).await?;
+        }
+        for index in 0..rows.checkpoints.len() {
+            let (id, from) = (thread.clone(), Arc::clone(&rows));
+            let read = move |tx: &mut dyn crate::db::Tx| match from.checkpoints.get(index) {
+                Some(row) => state::checkpoint_state(tx, &id, row.digest),
+                None => Ok(None),
+            };
+            // One that was replaced there meanwhile is for the next copy.
+            let Some(held) = store.inner.db.read(read).await? else { continue };
+            let place = self.to.inner.db.place(held.data.len()).await;
+            let (id, rows) = (thread.clone(), Arc::clone(&rows));
+            let put = move |tx: &mut dyn crate::db::Tx| match rows.checkpoints.get(index) {
+                Some(row) => state::put_checkpoint(tx, &id, row, &held),
+                None => Ok(()),
+            };
+            self.to.inner.db.write_in(place, terms(), put).await?;
+        }
+        let id = thread.clone();
+        self.to.inner.db.write(terms(), move |tx| state::end(tx, &id)).await
     }
 
     async fn finish_stub(&self, source: &Arc<Snapshot>) -> Result<()> {

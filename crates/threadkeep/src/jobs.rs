@@ -21,6 +21,8 @@ use crate::threads::{self, Scope};
 use crate::time::Timestamp;
 
 const MAX_PAGE: usize = 1_000;
+/// After so many bytes of text a page of them ends.
+const PAGE_BYTES: usize = 4 << 20;
 const CANDIDATES: i64 = 8;
 /// The largest payload or result.
 const MAX_JSON_BYTES: usize = 16 << 20;
@@ -80,6 +82,10 @@ statements! {
         result = ?10, error = ?11, lease = ?12, heartbeat_at = ?13, ended_at = ?14,
         updated_at = CASE WHEN updated_at < ?15 THEN ?15 ELSE updated_at END, tick = ?16 WHERE id = ?1";
     DELETE = "DELETE FROM jobs WHERE id = ?1";
+    TEXTS_OF = "SELECT id, name, detail, payload, result, error FROM jobs WHERE thread = ?1 AND id > ?2 ORDER BY id LIMIT ?3";
+    TEXTS_OF_NO_THREAD = "SELECT id, name, detail, payload, result, error FROM jobs WHERE thread IS NULL AND id > ?1
+        AND (CAST(?2 AS BYTEA) IS NULL OR workspace = ?2) ORDER BY id LIMIT ?3";
+    PUT_TEXTS = "UPDATE jobs SET name = ?2, detail = ?3, payload = ?4, result = ?5, error = ?6, tick = ?7 WHERE id = ?1";
     DOWN = concat!("SELECT ", job_columns!(), " FROM jobs WHERE CAST(?1 AS BYTEA) IS NULL AND ", that_are_asked_for!(),
         "AND (tick < ?5 OR (tick = ?5 AND id < ?6)) ORDER BY tick DESC, id DESC LIMIT ?7");
     DOWN_IN = concat!("SELECT ", job_columns!(), " FROM jobs WHERE workspace = ?1 AND ", that_are_asked_for!(),
@@ -520,6 +526,59 @@ pub(crate) fn page(tx: &mut dyn Tx, scope: Scope, query: &JobQuery) -> Result<Pa
     let last = entries.last().filter(|_| more);
     let next_cursor = last.map(|last| Cursor { value: last.tick, id: last.id.to_string() }.encode(&tag));
     Ok(Page { entries, next_cursor })
+}
+
+/// The texts of a job that a person or a worker has written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Texts {
+    pub(crate) id: String,
+    /// Name, detail, payload, result and error, in this order.
+    pub(crate) texts: [Option<String>; 5],
+}
+
+impl Texts {
+    /// Whether a text is JSON, and has to stay so.
+    pub(crate) const ARE_JSON: [bool; 5] = [false, false, true, true, false];
+
+    fn bytes(&self) -> usize {
+        self.texts.iter().flatten().map(String::len).sum()
+    }
+}
+
+/// A page of the texts of the jobs of a thread, or of those of none, after an id.
+pub(crate) fn texts(tx: &mut dyn Tx, scope: Scope, thread: Option<&ThreadId>, after: &str) -> Result<Vec<Texts>> {
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    let mut visit = |row: &Row<'_>| {
+        let text = |column: usize| Ok::<_, Error>(row.opt_text(column)?.map(str::to_owned));
+        let texts = Texts { id: row.text(0)?.to_owned(), texts: [text(1)?, text(2)?, text(3)?, text(4)?, text(5)?] };
+        bytes += texts.bytes();
+        found.push(texts);
+        Ok(if bytes < PAGE_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    };
+    let limit = i64::try_from(MAX_PAGE).unwrap_or(i64::MAX).into();
+    match thread {
+        Some(thread) => tx.query(TEXTS_OF, &[thread.as_str().into(), after.into(), limit], &mut visit)?,
+        None => tx.query(TEXTS_OF_NO_THREAD, &[after.into(), scope.arg(), limit], &mut visit)?,
+    }
+    Ok(found)
+}
+
+/// Puts texts in the place of those that were looked at; leaves a job whose texts were changed meanwhile, and says so.
+pub(crate) fn put_texts(tx: &mut dyn Tx, before: &Texts, after: &Texts) -> Result<bool> {
+    let Some(job) = query_one(tx, LOCKED, &[before.id.as_str().into()], read)? else { return Ok(true) };
+    let now = [Some(job.name), job.detail, job.payload, job.result, job.error];
+    if now == after.texts {
+        return Ok(true);
+    }
+    if now != before.texts {
+        return Ok(false);
+    }
+    let tick = next_tick(tx)?;
+    let mut args: Vec<Value<'_>> = vec![after.id.as_str().into()];
+    args.extend(after.texts.iter().map(|text| Value::from(text.as_deref())));
+    args.push(tick.into());
+    tx.execute(PUT_TEXTS, &args)?;
+    Ok(true)
 }
 
 /// The store's own time: the engine's where it has a clock.

@@ -36,6 +36,11 @@ statements! {
     DROP_LABELS = "UPDATE branches SET label = NULL WHERE thread = ?1";
     DELETE_CLAIM = "DELETE FROM claims WHERE thread = ?1";
     DELETE_TURNS = "DELETE FROM turns WHERE thread = ?1";
+    DELETE_GOALS = "DELETE FROM goals WHERE thread = ?1";
+    DELETE_GOAL_USAGE = "DELETE FROM goal_usage WHERE thread = ?1";
+    DELETE_CHECKPOINTS = "DELETE FROM checkpoints WHERE thread = ?1";
+    DELETE_CHECKPOINT_STATES = "DELETE FROM checkpoint_states WHERE thread = ?1";
+    DELETE_JOBS = "DELETE FROM jobs WHERE thread = ?1";
     DROP_SEGMENTS = "DELETE FROM segments WHERE source IN (SELECT key FROM sources WHERE thread = ?1)";
     DETACH_SOURCES = "UPDATE sources SET thread = NULL WHERE thread = ?1";
     NEXT_MARKED = "SELECT id FROM threads WHERE shelf = 3 AND status = 'purging' ORDER BY id LIMIT 1 /* FOR UPDATE */";
@@ -127,6 +132,9 @@ pub(crate) fn begin(
     tx.execute(DELETE_CLAIM, &[id])?;
     tx.execute(DROP_LABELS, &[id])?;
     tx.execute(DELETE_TURNS, &[id])?;
+    for state in [DELETE_GOALS, DELETE_GOAL_USAGE, DELETE_CHECKPOINTS, DELETE_CHECKPOINT_STATES, DELETE_JOBS] {
+        tx.execute(state, &[id])?;
+    }
     tx.execute(DROP_SEGMENTS, &[id])?;
     tx.execute(DETACH_SOURCES, &[id])?;
     tx.execute(STRIP, &[id, now.0.into()]).map(drop)

@@ -20,7 +20,7 @@ use crate::log::{blobs, path};
 use crate::planted::{self, Defect};
 use crate::records;
 use crate::seal::{RedactedItem, RedactionRecord};
-use crate::secrets;
+use crate::secrets::{self, Rules};
 use crate::time::Timestamp;
 
 /// How many items are read at a time, and after how many bytes of content a page ends.
@@ -48,6 +48,8 @@ statements! {
     PUT_LABEL = "UPDATE branches SET label = ?2 WHERE key = ?1";
     OUTCOMES_OF = "SELECT ordinal, outcome FROM turns WHERE thread = ?1 AND outcome IS NOT NULL ORDER BY ordinal";
     PUT_OUTCOME = "UPDATE turns SET outcome = ?3 WHERE thread = ?1 AND ordinal = ?2";
+    OBJECTIVES_OF = "SELECT ordinal, objective FROM goals WHERE thread = ?1 ORDER BY ordinal";
+    PUT_OBJECTIVE = "UPDATE goals SET objective = ?3 WHERE thread = ?1 AND ordinal = ?2";
     FILE_STATES = "SELECT key, state FROM sources WHERE thread = ?1 ORDER BY key";
     PUT_STATE = "UPDATE sources SET state = ?2 WHERE key = ?1";
     KEPT_BYTES = "SELECT g.source, g.position, g.bytes FROM segments g JOIN sources s ON s.key = g.source
@@ -136,6 +138,17 @@ pub(crate) fn put_record(tx: &mut dyn Tx, store: Uuid, record: &RedactionRecord)
     if !planted::is(Defect::RedactsOffRecord) {
         records::put_redaction(tx, store, record)?;
     }
+    tx.execute(NOTE_ERASURE, &[Value::Blob(&[1])]).map(drop)
+}
+
+/// Puts on record that something beside the items of a thread was taken away, and lets its copies see it.
+pub(crate) fn note_beside(tx: &mut dyn Tx, store: Uuid, thread: &ThreadId, grounds: &Grounds) -> Result<()> {
+    record(tx, store, thread, None, None, grounds)?;
+    raise_version(tx, thread)
+}
+
+/// Notes that the pages and the log hold what was taken away, when there is no thread whose records could say so.
+pub(crate) fn note_erasure(tx: &mut dyn Tx) -> Result<()> {
     tx.execute(NOTE_ERASURE, &[Value::Blob(&[1])]).map(drop)
 }
 
@@ -289,6 +302,8 @@ pub(crate) struct Beside {
     texts: Vec<Option<String>>,
     labels: BTreeMap<i64, String>,
     outcomes: BTreeMap<i64, String>,
+    /// Of the goal and of the goals before it.
+    objectives: BTreeMap<i64, String>,
     states: BTreeMap<i64, Vec<u8>>,
 }
 
@@ -310,6 +325,7 @@ pub(crate) fn beside(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Beside> {
         texts: texts.unwrap_or_default(),
         labels: query_all(tx, LABELS_OF, &id, numbered)?.into_iter().collect(),
         outcomes: query_all(tx, OUTCOMES_OF, &id, numbered)?.into_iter().collect(),
+        objectives: query_all(tx, OBJECTIVES_OF, &id, numbered)?.into_iter().collect(),
         states: query_all(tx, FILE_STATES, &id, |row| Ok((row.int(0)?, row.blob(1)?.to_vec())))?.into_iter().collect(),
     })
 }
@@ -343,6 +359,15 @@ impl Beside {
                 }
                 changed.insert(name);
             }
+        }
+        for text in self.objectives.values_mut() {
+            match judge("goal", text.as_bytes()) {
+                Change::Keep => continue,
+                // A goal asks for something, if only for what nobody may know.
+                Change::Remove => *text = Rules::whole_marker().to_owned(),
+                Change::Put(bytes) => *text = String::from_utf8_lossy(&bytes).into_owned(),
+            }
+            changed.insert("goal");
         }
         for state in self.states.values_mut() {
             match judge("file", state) {
@@ -433,6 +458,9 @@ pub(crate) fn put_beside(
     }
     for (ordinal, outcome) in after.outcomes.iter().filter(|(key, text)| before.outcomes.get(key) != Some(text)) {
         tx.execute(PUT_OUTCOME, &[id, (*ordinal).into(), text_of(outcome).as_deref().into()])?;
+    }
+    for (ordinal, text) in after.objectives.iter().filter(|(key, text)| before.objectives.get(key) != Some(text)) {
+        tx.execute(PUT_OBJECTIVE, &[id, (*ordinal).into(), text.as_str().into()])?;
     }
     for (key, state) in after.states.iter().filter(|(key, state)| before.states.get(key) != Some(state)) {
         tx.execute(PUT_STATE, &[(*key).into(), Value::Blob(state)])?;

@@ -5,6 +5,7 @@
 //! without metadata until all of its rows are there.
 
 pub(crate) mod plain;
+pub(crate) mod state;
 
 use std::ops::ControlFlow;
 
@@ -18,6 +19,7 @@ use crate::id::{Address, BranchId, ItemId, ItemKey, ThreadId, WorkspaceId, Write
 use crate::item::Hash;
 use crate::log::append::{self, NewBranch};
 use crate::log::order::{self, Top};
+use crate::log::rows::state::StateStamp;
 use crate::log::verify::{self, Checked, checked_columns, read_checked};
 use crate::log::{blobs, path, redact};
 use crate::records;
@@ -131,6 +133,8 @@ pub(crate) struct Snapshot {
     /// The threads whose items its branches continue, or that it was forked from.
     pub(crate) ancestors: Vec<ThreadId>,
     pub(crate) files: Vec<FileStamp>,
+    /// What stands beside the log.
+    pub(crate) state: StateStamp,
 }
 
 /// A branch with the end that it really has.
@@ -182,6 +186,7 @@ pub(crate) fn snapshot(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Option<Snap
                 branches: Vec::new(),
                 ancestors: Vec::new(),
                 files: Vec::new(),
+                state: StateStamp::NONE,
             },
         ))
     };
@@ -211,6 +216,7 @@ pub(crate) fn snapshot(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Option<Snap
         let state = (row.int(1)?, row.blob(2)?.to_vec(), row.int(3)?, row.int(4)?);
         Ok(FileStamp { path: row.text(0)?.to_owned(), state })
     })?;
+    found.state = state::stamp(tx, thread)?;
     Ok(Some(found))
 }
 
@@ -253,6 +259,12 @@ impl Snapshot {
             && !self.is_redacted_since(other)
             && self.has_same_log(other)
             && self.files == other.files
+            && !self.has_other_state(other)
+    }
+
+    /// Whether goals or checkpoints differ, and the other one's are not the later ones.
+    pub(crate) fn has_other_state(&self, other: &Self) -> bool {
+        self.state != other.state && self.updated_at >= other.updated_at
     }
 
     fn is_later_than(&self, other: &Self) -> bool {

@@ -6,11 +6,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use rusqlite::Connection;
 
 use super::{LostItems, RepairedThread};
+use crate::content;
 use crate::db::salvage::Salvage;
 use crate::db::sqlite::SqliteTx;
-use crate::db::{Owned, Tx, Value, query_all, query_one, statements};
-use crate::error::Result;
+use crate::db::{Owned, Statement, Tx, Value, query_all, query_one, statements};
+use crate::error::{Error, Result};
 use crate::id::{BranchId, ItemId, ItemKey, ThreadId};
+use crate::item::Hash;
 use crate::log::path;
 use crate::repair::admit::{Admission, Described, Standing, extent};
 use crate::rollout::scan::Rollout;
@@ -34,6 +36,27 @@ statements! {
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT DO NOTHING";
     PUT_SEGMENT = "INSERT INTO segments (source, position, length, item, note, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
         ON CONFLICT (source, position) DO NOTHING";
+    PUT_GOAL = "INSERT INTO goals (thread, ordinal, id, objective, status, pause_reason, token_budget, seconds_budget, tokens_used,
+        seconds_used, continuations, gap, gap_repeats, gap_pass, created_at, updated_at, ended_at, tick)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18) ON CONFLICT DO NOTHING";
+    PUT_GOAL_USAGE = "INSERT INTO goal_usage (thread, id, goal, tokens, seconds, continuations, accrued_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING";
+    PUT_CHECKPOINT_STATE = "INSERT INTO checkpoint_states (thread, digest, size, encoding, data) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT DO NOTHING";
+    PUT_CHECKPOINT = "INSERT INTO checkpoints (thread, name, item, digest, created_at, tick) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        ON CONFLICT DO NOTHING";
+    IS_CHECKPOINT_STATE = "SELECT 1 FROM checkpoint_states WHERE thread = ?1 AND digest = ?2";
+    DROP_UNUSED_STATES = "DELETE FROM checkpoint_states WHERE NOT EXISTS (SELECT 1 FROM checkpoints c
+        WHERE c.thread = checkpoint_states.thread AND c.digest = checkpoint_states.digest)";
+    IS_WHOLE_THREAD = "SELECT 1 FROM threads WHERE id = ?1 AND shelf < 3";
+    IS_WORKSPACE = "SELECT 1 FROM workspaces WHERE id = ?1";
+    PUT_JOB = "INSERT INTO jobs (id, workspace, thread, queue, name, status, priority, place, due_at, attempts, max_attempts, backoff,
+        progress, detail, payload, result, error, lease, last_lease, holder, machine, hostname, pid, label, boot, namespace,
+        start_ticks, claimed_at, heartbeat_at, created_at, updated_at, ended_at, tick)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26,
+          ?27, ?28, ?29, ?30, ?31, ?32, ?33) ON CONFLICT DO NOTHING";
+    GREATEST_BESIDE = "SELECT coalesce(max(tick), 0) FROM (SELECT tick FROM goals WHERE thread = ?1
+        UNION ALL SELECT tick FROM checkpoints WHERE thread = ?1) AS ticks";
     DROP_STRAY_HEADS = "DELETE FROM seal_heads WHERE seal NOT IN (SELECT number FROM seals)";
     DROP_STRAY_KEYS = "DELETE FROM workspace_keys WHERE workspace NOT IN (SELECT id FROM workspaces)";
     BRANCH_OWNER = "SELECT thread FROM branches WHERE key = ?1";
@@ -56,6 +79,7 @@ pub(crate) fn settle(
     let mut tx = SqliteTx { connection: admission.connection };
     let expected = expected_ends(salvage, rollouts)?;
     put_turns(&mut tx, salvage, rollouts)?;
+    put_state(&mut tx, salvage)?;
     let mut settled = Settled { dropped_files: put_files(&mut tx, salvage)?, ..Settled::default() };
     let lost = lost_items(admission, &expected)?;
     let threads =
@@ -113,6 +137,7 @@ fn settle_thread(
         Some(open) if query_one(tx, IS_TURN, &[id, open.into()], |_| Ok(()))?.is_some() => Some(open),
         _ => None,
     };
+    let beside = query_one(tx, GREATEST_BESIDE, &[id], |row| row.int(0))?.unwrap_or(0);
     let (tick, epoch) = query_one(tx, GREATEST, &[id], |row| Ok((row.int(0)?, row.int(1)?)))?.unwrap_or((0, 0));
     let args = [
         id,
@@ -124,7 +149,7 @@ fn settle_thread(
         i64::try_from(own.len()).unwrap_or(0).into(),
         turns.max(last).into(),
         open.into(),
-        tick.into(),
+        tick.max(beside).into(),
         epoch.into(),
     ];
     tx.execute(SETTLE, &args)?;
@@ -231,6 +256,63 @@ fn put_turns(tx: &mut dyn Tx, salvage: &Salvage, rollouts: &HashMap<ThreadId, Ro
         }
     }
     Ok(())
+}
+
+/// Keeps what stands beside the log and whose thread, or workspace, is here. A row that breaks a rule of its table is left.
+fn put_state(tx: &mut dyn Tx, salvage: &Salvage) -> Result<()> {
+    for (table, statement) in [("goals", PUT_GOAL), ("goal_usage", PUT_GOAL_USAGE)] {
+        salvage.rows(table, &mut |row| match row.first() {
+            Some(Owned::Text(thread)) if is_thread(tx, thread)? => put_row(tx, statement, &row),
+            _ => Ok(()),
+        })?;
+    }
+    salvage.rows("checkpoint_states", &mut |row| {
+        let [Owned::Text(thread), Owned::Blob(digest), Owned::Int(size), Owned::Int(encoding), Owned::Blob(data)] = row.as_slice()
+        else {
+            return Ok(());
+        };
+        let whole = content::decode_blob(*encoding, usize::try_from(*size).unwrap_or(0), data);
+        let proves_itself = whole.is_ok_and(|bytes| Hash::of(&bytes).0.as_slice() == digest);
+        if proves_itself && is_thread(tx, thread)? { put_row(tx, PUT_CHECKPOINT_STATE, &row) } else { Ok(()) }
+    })?;
+    salvage.rows("checkpoints", &mut |mut row| {
+        let [Owned::Text(thread), _, item, Owned::Blob(digest), ..] = row.as_slice() else { return Ok(()) };
+        let state = [thread.as_str().into(), Value::Blob(digest)];
+        if query_one(tx, IS_CHECKPOINT_STATE, &state, |_| Ok(()))?.is_none() {
+            return Ok(());
+        }
+        let is_lost = match item {
+            Owned::Int(item) => !is_item(tx, ItemKey(*item))?,
+            _ => false,
+        };
+        if let Some(item) = row.get_mut(2).filter(|_| is_lost) {
+            *item = Owned::Null;
+        }
+        put_row(tx, PUT_CHECKPOINT, &row)
+    })?;
+    tx.execute(DROP_UNUSED_STATES, &[])?;
+    salvage.rows("jobs", &mut |row| {
+        let Some(workspace @ Owned::Blob(_)) = row.get(1) else { return Ok(()) };
+        let has_thread = match row.get(2) {
+            Some(Owned::Text(thread)) => is_thread(tx, thread)?,
+            _ => true,
+        };
+        let has_workspace = query_one(tx, IS_WORKSPACE, &[workspace.value()], |_| Ok(()))?.is_some();
+        if has_thread && has_workspace { put_row(tx, PUT_JOB, &row) } else { Ok(()) }
+    })
+}
+
+/// Puts a row, unless there is one of its key or it can't be true.
+fn put_row(tx: &mut dyn Tx, statement: Statement, row: &[Owned]) -> Result<()> {
+    let values: Vec<Value<'_>> = row.iter().map(Owned::value).collect();
+    match tx.execute(statement, &values) {
+        Err(Error::AlreadyExists { .. } | Error::Conflict { .. }) => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+fn is_thread(tx: &mut dyn Tx, thread: &str) -> Result<bool> {
+    Ok(query_one(tx, IS_WHOLE_THREAD, &[thread.into()], |_| Ok(()))?.is_some())
 }
 
 /// Keeps what is known of an imported file when it is whole; a file that is left out is read anew by the next import. Says which

@@ -1,5 +1,7 @@
 //! Redacting: taking content away from the items of threads, by address or by rules, and from everything that holds it besides.
 
+mod state;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -59,6 +61,8 @@ pub struct RedactReport {
     pub beside: BTreeMap<ThreadId, BTreeSet<String>>,
     /// Parts of imported files, kept beside the items, that were masked.
     pub file_parts: u64,
+    /// Jobs that work for no thread, and whose texts were masked. No record names them: records are of threads.
+    pub jobs: u64,
     /// Rollouts that were written anew.
     pub rollouts: u64,
     /// What is known to hold the bytes still, and how they go away.
@@ -84,6 +88,7 @@ impl RedactReport {
             self.beside.entry(thread).or_default().extend(fields);
         }
         self.file_parts += other.file_parts;
+        self.jobs += other.jobs;
         self.rollouts += other.rollouts;
         self.remains.extend(other.remains);
         self.erased = other.erased.or(self.erased);
@@ -129,8 +134,8 @@ impl Threads {
         run.conclude(&options).await
     }
 
-    /// Masks what rules find in these threads, or in all that this handle sees: in items, and in titles, labels and what is kept of
-    /// imported files. Content that can't be masked in part is taken away whole. Without `apply` it only says what there is.
+    /// Masks what rules find in these threads, or in all that this handle sees: in items, and in titles, labels, goals, jobs, the
+    /// states of checkpoints and what is kept of imported files. The names of checkpoints and queues are not looked at. Content that can't be masked in part is taken away whole. Without `apply` it only says what there is.
     ///
     /// Everything is looked at once; what is written meanwhile may be missed. Otherwise as [`Threads::redact`].
     ///
@@ -150,6 +155,7 @@ impl Threads {
         };
         let handle = self.clone();
         let run = async move {
+            let is_everything = threads.is_none();
             let threads = match threads {
                 Some(threads) => threads,
                 None => handle.every_thread().await?,
@@ -159,6 +165,9 @@ impl Threads {
             for (done, thread) in threads.iter().enumerate() {
                 progress(done as u64, total);
                 run.mask_thread(thread, &rules).await?;
+            }
+            if is_everything {
+                run.mask_jobs(None, &rules).await?;
             }
             progress(total, total);
             run.conclude(&options).await
@@ -328,7 +337,9 @@ impl<'a> Redaction<'a> {
             }
         }
         self.mask_beside(thread, rules).await?;
-        self.mask_kept(thread, rules).await
+        self.mask_kept(thread, rules).await?;
+        self.mask_checkpoints(thread, rules).await?;
+        self.mask_jobs(Some(thread), rules).await
     }
 
     async fn mask_items(&mut self, thread: &ThreadId, page: Vec<redact::Seen>, rules: &Rules) -> Result<()> {

@@ -15,7 +15,20 @@ use crate::db::{Erased, Statement, Tx as _};
 use crate::error::Result;
 
 /// The tables that hold content, or words of it.
-const TABLES: [&str; 8] = ["items", "blobs", "threads", "segments", "sources", "branches", "turns", "search_docs"];
+const TABLES: [&str; 12] = [
+    "items",
+    "blobs",
+    "threads",
+    "segments",
+    "sources",
+    "branches",
+    "turns",
+    "search_docs",
+    "goals",
+    "jobs",
+    "checkpoints",
+    "checkpoint_states",
+];
 /// Writing a large table anew takes as long as it takes.
 const BOUND: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// How long is waited before a table is written anew again; twice as long each time.
@@ -24,7 +37,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(50);
 const FILES: Statement = Statement {
     name: "FILES_OF_TABLES",
     sql: "SELECT string_agg(pg_catalog.pg_relation_filenode(t::pg_catalog.regclass)::text, ' ' ORDER BY t) FROM
-        unnest(ARRAY['items', 'blobs', 'threads', 'segments', 'sources', 'branches', 'turns', 'search_docs']) AS t",
+        unnest(ARRAY['items', 'blobs', 'threads', 'segments', 'sources', 'branches', 'turns', 'search_docs', 'goals', 'jobs',
+          'checkpoints', 'checkpoint_states']) AS t",
 };
 
 /// How writing a table anew ended.

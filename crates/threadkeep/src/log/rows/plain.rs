@@ -17,6 +17,7 @@ use crate::id::{Address, BranchId, ItemId, ItemKey, ThreadId, WorkspaceId, Write
 use crate::item::{Hash, Kind, MAX_CONTENT_BYTES, NewItem, Role, check_text};
 use crate::log::path;
 use crate::log::read::row_content;
+use crate::log::rows::state::StateStamp;
 use crate::log::verify::read_checked;
 use crate::seal::{NOTHING, RedactedItem, RedactionRecord, check_grounds};
 use crate::thread::{MAX_TEXT_BYTES, Shelf, Thread};
@@ -718,6 +719,7 @@ pub(crate) fn snapshot_of(
         branches,
         ancestors,
         files: Vec::new(),
+        state: StateStamp::NONE,
     })
 }
 
