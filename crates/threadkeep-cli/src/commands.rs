@@ -3,6 +3,7 @@
 mod append;
 mod archive;
 mod backup;
+mod checkpoint;
 mod claims;
 mod completions;
 mod copy;
@@ -11,7 +12,9 @@ mod doctor;
 mod end;
 mod export;
 mod fork;
+mod goal;
 mod import;
+mod job;
 mod keys;
 mod label;
 pub(crate) mod list;
@@ -113,6 +116,9 @@ enum Command {
     Label(label::LabelArgs),
     Pin(pin::PinArgs),
     End(end::EndArgs),
+    Goal(goal::GoalArgs),
+    Job(job::JobArgs),
+    Checkpoint(checkpoint::CheckpointArgs),
     Claims(claims::ClaimsArgs),
     TakeOver(take_over::TakeOverArgs),
     Archive(archive::ArchiveArgs),
@@ -269,6 +275,9 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Label(args) => label::run(&args, app),
         Command::Pin(args) => pin::run(&args, app),
         Command::End(args) => end::run(&args, app),
+        Command::Goal(args) => goal::run(&args, app),
+        Command::Job(args) => job::run(&args, app),
+        Command::Checkpoint(args) => checkpoint::run(&args, app),
         Command::Claims(args) => claims::run(&args, app),
         Command::TakeOver(args) => take_over::run(&args, app),
         Command::Archive(args) => archive::run(&args, app),

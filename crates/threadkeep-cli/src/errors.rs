@@ -153,6 +153,10 @@ fn hint(error: &Error) -> Option<String> {
         Error::NotFound { what: "item" | "branch", .. } => {
             "`threadkeep tree THREAD` shows the branches and their depths"
         }
+        Error::NotFound { what: "goal of thread", .. } => "`threadkeep goal set` gives it one",
+        Error::NotFound { what: "job", .. } => "`threadkeep job list` shows the jobs",
+        Error::NotFound { what: "checkpoint", .. } => "`threadkeep checkpoint list THREAD` shows them",
+        Error::Conflict { what: "job", .. } => "`threadkeep job show` says who has it",
         Error::NotFound { what: "backup", .. } => "name the file that `threadkeep backup` made, or the folder it is in",
         Error::NotFound { what: "key", .. } => "`threadkeep keys create` makes one",
         Error::NotFound { what: "rollout", .. } => "`threadkeep rollout mirror` writes them",

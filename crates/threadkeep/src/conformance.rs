@@ -6,11 +6,15 @@
 #![expect(clippy::indexing_slicing, reason = "a clause that panics is a clause that fails")]
 
 mod append;
+mod checkpoints;
 mod claims;
 mod following;
 mod fork;
+mod goals;
 #[doc(hidden)]
 pub mod indexes;
+mod jobs;
+#[doc(hidden)]
 pub mod languages;
 mod reading;
 mod search;
@@ -57,9 +61,12 @@ impl From<Error> for Broken {
 pub fn clauses() -> Vec<Clause> {
     let lists = [
         append::CLAUSES,
+        checkpoints::CLAUSES,
         claims::CLAUSES,
         following::CLAUSES,
         fork::CLAUSES,
+        goals::CLAUSES,
+        jobs::CLAUSES,
         reading::CLAUSES,
         search::CLAUSES,
         threads::CLAUSES,

@@ -14,7 +14,7 @@ use crate::item::Hash;
 use crate::live::LiveThread;
 use crate::log::rows::plain::check_thread;
 use crate::log::rows::{
-    self, state, BranchRow, FileStamp, ItemPage, Listed, Metadata, Missing, RedactedPage, Snapshot, TurnRow,
+    self, BranchRow, FileStamp, ItemPage, Listed, Metadata, Missing, RedactedPage, Snapshot, TurnRow, state,
 };
 use crate::rollout::scan::Rollout;
 use crate::sources;

@@ -418,7 +418,10 @@ fn patched(mut goal: Goal, patch: &GoalPatch) -> Result<Goal> {
     if let Some(status) = &patch.status {
         if *status == GoalStatus::Active {
             if is_used_up(&goal) {
-                return Err(Error::invalid("status", "a budget of the goal is used up: raise it, or take it away, first"));
+                return Err(Error::invalid(
+                    "status",
+                    "a budget of the goal is used up: raise it, or take it away, first",
+                ));
             }
             goal.stall = None;
         }
@@ -590,7 +593,8 @@ fn read(row: &Row<'_>, thread: &ThreadId) -> Result<Goal> {
 }
 
 fn read_columns(row: &Row<'_>, thread: &ThreadId) -> Result<Goal> {
-    let number = |column: usize| row.parse(column, u64::try_from(row.int(column)?).ok(), "a number that is not negative");
+    let number =
+        |column: usize| row.parse(column, u64::try_from(row.int(column)?).ok(), "a number that is not negative");
     let opt_number = |column: usize| match row.opt_int(column)? {
         None => Ok(None),
         Some(_) => number(column).map(Some),

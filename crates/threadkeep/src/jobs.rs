@@ -794,7 +794,8 @@ fn read(row: &Row<'_>) -> Result<Job> {
 }
 
 fn read_columns(row: &Row<'_>, id: JobId) -> Result<Job> {
-    let number = |column: usize| row.parse(column, u64::try_from(row.int(column)?).ok(), "a number that is not negative");
+    let number =
+        |column: usize| row.parse(column, u64::try_from(row.int(column)?).ok(), "a number that is not negative");
     let text = |column: usize| Ok::<_, Error>(row.opt_text(column)?.map(str::to_owned));
     let progress = match row.opt_int(12)? {
         None => None,

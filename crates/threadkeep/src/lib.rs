@@ -97,7 +97,8 @@ pub use error::{Error, Result};
 pub use finding::{Examination, Fact, Finding, Severity};
 pub use follow::{Changed, FollowEnd, Follower, News, Watch};
 pub use goals::{
-    Goal, GoalCheck, GoalPatch, GoalQuery, GoalStatus, GoalUsage, MAX_REPEATED_GAPS, NewGoal, PauseReason, Stall, gap_fingerprint,
+    Goal, GoalCheck, GoalPatch, GoalQuery, GoalStatus, GoalUsage, MAX_REPEATED_GAPS, NewGoal, PauseReason, Stall,
+    gap_fingerprint,
 };
 pub use host::{Host, ProcessIdentity, ProjectFacts, SystemHost};
 pub use id::{Address, BranchId, GoalId, ItemId, JobId, ThreadId, WorkspaceId, WriterId};

@@ -356,8 +356,7 @@ pub(crate) fn hold(tx: &mut dyn Tx, hold: &Hold) -> Result<i64> {
     })?;
     let (workspace, shelf, stored, own, place) = found.ok_or_else(|| Error::not_found("thread", &hold.thread))?;
     match hold.by {
-        By::Anyone(scope)
-            if shelf != Shelf::Stub && (scope == Scope::All || scope == Scope::Workspace(workspace)) => {}
+        By::Anyone(scope) if shelf != Shelf::Stub && (scope == Scope::All || scope == Scope::Workspace(workspace)) => {}
         By::Anyone(_) => return Err(Error::not_found("thread", &hold.thread)),
         By::Holder(epoch) if stored == epoch && matches!(shelf, Shelf::Active | Shelf::Archived) => {}
         By::Holder(epoch) => return Err(append::why_refused(tx, &hold.thread, epoch)?),

@@ -73,15 +73,10 @@ mod src {
 }
 // The files of the library name each other from the root.
 use src::{
-<<<<<<< HEAD
-    backup, branch, chain, claim, claims, content, copy, cursor, db, error, examine, finding, follow, host, id, item,
-    keys, live, log, planted, records, repair, rollout, screen, seal, seals, search, secrets, sources, stats, store,
-    thread, thread_list, thread_store, threads, time, turn, turns, view, workspaces, writers,
-=======
-    backup, branch, chain, checkpoints, claim, claims, content, copy, cursor, db, error, examine, finding, follow, goals, host, id, item,
-    jobs, keys, live, log, planted, records, repair, rollout, screen, seal, seals, secrets, sources, stats, store, thread,
-    thread_list, thread_store, threads, time, turn, turns, view, workspaces, writers,
->>>>>>> c01b3a4 (Keep goals, jobs and checkpoints beside the log: their tables, types and rules)
+    backup, branch, chain, checkpoints, claim, claims, content, copy, cursor, db, error, examine, finding, follow,
+    goals, host, id, item, jobs, keys, live, log, planted, records, repair, rollout, screen, seal, seals, search,
+    secrets, sources, stats, store, thread, thread_list, thread_store, threads, time, turn, turns, view, workspaces,
+    writers,
 };
 // And these as the library shows them.
 use id::ThreadId;

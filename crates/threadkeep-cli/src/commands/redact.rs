@@ -234,6 +234,9 @@ fn write(out: &mut Output, store: &Store, report: &RedactReport, changed: bool) 
         let fields = fields.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         out.line(format!("  {}  {fields}", names::short_id(store, thread)))?;
     }
+    if report.jobs > 0 {
+        out.line(format!("  {} of no thread", human::counted(report.jobs, "job", "jobs")))?;
+    }
     write_places(out, store, "cites it, and was left", &report.derived)?;
     write_places(out, store, "has the same payload, and was left", &report.same_payload)?;
     for problem in &report.problems {

@@ -262,9 +262,9 @@ impl Snapshot {
             && !self.has_other_state(other)
     }
 
-    /// Whether goals or checkpoints differ, and the other one's are not the later ones.
+    /// Whether goals or checkpoints differ, and the other one's are not the later ones: changed, or masked.
     pub(crate) fn has_other_state(&self, other: &Self) -> bool {
-        self.state != other.state && self.updated_at >= other.updated_at
+        self.state != other.state && self.updated_at >= other.updated_at && self.version >= other.version
     }
 
     fn is_later_than(&self, other: &Self) -> bool {

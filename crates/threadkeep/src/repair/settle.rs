@@ -267,7 +267,8 @@ fn put_state(tx: &mut dyn Tx, salvage: &Salvage) -> Result<()> {
         })?;
     }
     salvage.rows("checkpoint_states", &mut |row| {
-        let [Owned::Text(thread), Owned::Blob(digest), Owned::Int(size), Owned::Int(encoding), Owned::Blob(data)] = row.as_slice()
+        let [Owned::Text(thread), Owned::Blob(digest), Owned::Int(size), Owned::Int(encoding), Owned::Blob(data)] =
+            row.as_slice()
         else {
             return Ok(());
         };

@@ -36,9 +36,8 @@ impl Threads {
     ) -> Result<CheckpointDiff> {
         let (from, to) = (from.into(), to.into());
         let read = move |tx: &mut dyn Tx, id: &ThreadId| {
-            let mut load = |name: &str| {
-                checkpoints::load(tx, id, Some(name))?.ok_or_else(|| Error::not_found("checkpoint", name))
-            };
+            let mut load =
+                |name: &str| checkpoints::load(tx, id, Some(name))?.ok_or_else(|| Error::not_found("checkpoint", name));
             Ok((load(&from)?, load(&to)?))
         };
         let (from, to) = self.read(thread, read).await?;

@@ -90,7 +90,8 @@ impl Threads {
         let lease = mint_uuid(&*self.inner.host, now);
         let claim = move |tx: &mut dyn Tx| jobs::claim(tx, scope, &queue, (&holder, lease), now);
         let claimed = self.inner.db.write(Sync::Synced.free().repeatable(), claim).await?;
-        Ok(claimed.map(|job| ClaimedJob { lease: JobLease { job: job.id.clone(), lease }, job: Job { live: true, ..job } }))
+        Ok(claimed
+            .map(|job| ClaimedJob { lease: JobLease { job: job.id.clone(), lease }, job: Job { live: true, ..job } }))
     }
 
     /// Notes what a worker says of a job that it runs; also a sign of life.

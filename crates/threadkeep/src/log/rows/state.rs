@@ -97,7 +97,10 @@ pub(crate) fn read(tx: &mut dyn Tx, thread: &ThreadId) -> Result<StateRows> {
     let rows = query_all(tx, CHECKPOINTS, &id, |row| {
         let digest = row.parse(2, Hash::from_slice(row.blob(2)?), "a hash")?;
         let created_at = Timestamp(row.int(3)?);
-        Ok((row.opt_int(1)?.map(ItemKey), CheckpointRow { name: row.text(0)?.to_owned(), at: None, digest, created_at, tick: row.int(4)? }))
+        Ok((
+            row.opt_int(1)?.map(ItemKey),
+            CheckpointRow { name: row.text(0)?.to_owned(), at: None, digest, created_at, tick: row.int(4)? },
+        ))
     })?;
     let place = |(item, row): (Option<ItemKey>, CheckpointRow)| {
         Ok(CheckpointRow { at: item.map(|item| path::address_of(tx, item)).transpose()?, ..row })
@@ -108,7 +111,9 @@ pub(crate) fn read(tx: &mut dyn Tx, thread: &ThreadId) -> Result<StateRows> {
 
 /// Reads a page of usage, after an id; the id of the last one goes with it.
 pub(crate) fn usage(tx: &mut dyn Tx, thread: &ThreadId, after: &[u8]) -> Result<Vec<Vec<Owned>>> {
-    query_all(tx, USAGE, &[thread.as_str().into(), Value::Blob(after), PAGE_USAGE.into()], |row| columns(row, USAGE_COLUMNS))
+    query_all(tx, USAGE, &[thread.as_str().into(), Value::Blob(after), PAGE_USAGE.into()], |row| {
+        columns(row, USAGE_COLUMNS)
+    })
 }
 
 /// Where the page after this one begins.
