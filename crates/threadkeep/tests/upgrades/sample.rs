@@ -6,10 +6,12 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use threadkeep::blocking::Store;
+use threadkeep::blocking::{Store, Workspace};
 use threadkeep::{
-    Address, AppendOptions, Durability, Hash, ImportBatch, ImportPart, ImportSegment, Item, ItemQuery, Kind, ListQuery,
-    NewItem, NewThread, Role, Shelves, SortKey, SourceFile, StoreOptions, ThreadId, ThreadPatch, TurnEnd, TurnQuery,
+    Address, AppendOptions, CheckpointQuery, Durability, GoalCheck, GoalQuery, GoalStatus, GoalUsage, Hash,
+    ImportBatch, ImportPart, ImportSegment, Item, ItemQuery, JobEnd, JobId, JobQuery, JobStatus, Kind, ListQuery,
+    NewCheckpoint, NewGoal, NewItem, NewJob, NewThread, Role, Shelves, SortKey, SourceFile, StoreOptions, ThreadId,
+    ThreadPatch, TurnEnd, TurnQuery, Uuid, gap_fingerprint,
 };
 
 use crate::fixed_host::FixedHost;
@@ -97,6 +99,7 @@ pub(crate) fn make(options: StoreOptions, step: i64) {
     store.update(&id("tree"), ThreadPatch { pinned: Some(true), ..ThreadPatch::default() }).unwrap();
     live.shutdown().unwrap();
 
+    make_state(&store, &workspace, two.items[1].address());
     store.fork(&id("tree"), Some(two.items[1].address()), named("fork")).unwrap();
     let live = store.resume(&id("fork"), false).unwrap();
     say(&live, "in the fork");
@@ -112,6 +115,31 @@ pub(crate) fn make(options: StoreOptions, step: i64) {
     live.shutdown().unwrap();
     store.delete(&id("trashed")).unwrap();
     import_sample(&store);
+}
+
+/// What stands beside the log.
+fn make_state(store: &Store, workspace: &Workspace, at: Address) {
+    let live = store.resume(&id("tree"), false).unwrap();
+    live.set_goal(NewGoal { token_budget: Some(50), ..NewGoal::new("make it's test pass") }).unwrap();
+    let usage =
+        GoalUsage { id: Some(Uuid::from_u128(5)), tokens: 60, seconds: 3, continuations: 1, ..GoalUsage::default() };
+    live.accrue_goal(usage).unwrap();
+    let word = GoalStatus::Unknown("waiting_approval".into());
+    live.set_goal(NewGoal { status: Some(word), continuations: 2, ..NewGoal::new("ask first") }).unwrap();
+    live.check_goal(GoalCheck { gap: gap_fingerprint(&["nobody answers"]), pass: 1 }).unwrap();
+    let state = format!("[{}]", vec!["{\"step\": \"read the file\"}"; 40].join(","));
+    for name in ["first", "same"] {
+        live.save_checkpoint(NewCheckpoint::new(name, state.as_str())).unwrap();
+    }
+    live.save_checkpoint(NewCheckpoint { at: Some(at), ..NewCheckpoint::new("earlier", "null") }).unwrap();
+    live.shutdown().unwrap();
+    let job = |name: &str| NewJob { id: Some(JobId::new(name).unwrap()), ..NewJob::new(format!("the {name} job")) };
+    let payload = Some("{\"it's\": 1}".to_owned());
+    workspace.add_job(NewJob { payload, priority: 2, ..job("done") }).unwrap();
+    workspace.add_job(NewJob { thread: Some(id("tree")), ..job("waits") }).unwrap();
+    workspace.add_job(NewJob { status: Some(JobStatus::Unknown("shelved".into())), ..job("odd") }).unwrap();
+    let claimed = workspace.claim_job(NewJob::QUEUE).unwrap().unwrap();
+    workspace.end_job(&claimed.lease, JobEnd::Completed { result: Some("[true]".into()) }).unwrap();
 }
 
 fn import_sample(store: &Store) {
@@ -171,11 +199,67 @@ pub(crate) fn transcript(store: &Store) -> String {
             parts.map(|part| format!("FilePart {{ position: {}, bytes: {:?} }}", part.position, part.bytes)).collect();
         writeln!(out, "parts [{}]", parts.join(", ")).unwrap();
     }
+    for job in store.jobs(JobQuery { ascending: true, ..JobQuery::default() }).unwrap().entries {
+        writeln!(
+            out,
+            "job {} {:?} {} {:?} {} {:?} attempts {} {:?} {:?} {:?} due {} created {} ended {:?}",
+            job.id,
+            job.thread,
+            job.queue,
+            job.name,
+            job.priority,
+            job.status,
+            job.attempts,
+            job.progress,
+            job.payload,
+            job.result,
+            job.due_at,
+            job.created_at,
+            job.ended_at
+        )
+        .unwrap();
+    }
     out
+}
+
+/// What stands beside the log of a thread.
+fn state_lines(store: &Store, id: &ThreadId, out: &mut String) {
+    for goal in store.goal_history(id, GoalQuery::default()).unwrap().entries {
+        writeln!(
+            out,
+            "goal {} {} {:?} {:?} {:?} {:?} {:?} {:?} used {} {} {} {:?} created {} ended {:?}",
+            goal.ordinal,
+            goal.id,
+            goal.objective,
+            goal.status,
+            goal.stored_status,
+            goal.pause_reason,
+            goal.token_budget,
+            goal.seconds_budget,
+            goal.tokens_used,
+            goal.seconds_used,
+            goal.continuations,
+            goal.stall,
+            goal.created_at,
+            goal.ended_at
+        )
+        .unwrap();
+    }
+    for info in store.checkpoints(id, CheckpointQuery::default()).unwrap().entries {
+        let state = store.checkpoint(id, Some(info.name.clone())).unwrap().unwrap().state;
+        let at = info.at.map(|at| at.to_string());
+        writeln!(
+            out,
+            "checkpoint {:?} {at:?} {} {} created {} {state:?}",
+            info.name, info.digest, info.size, info.created_at
+        )
+        .unwrap();
+    }
 }
 
 fn thread_lines(store: &Store, id: &ThreadId, out: &mut String) {
     let thread = store.get(id).unwrap();
+    state_lines(store, id, out);
     let (details, head) = (&thread.details, thread.head.map(|head| head.to_string()));
     writeln!(
         out,
