@@ -161,6 +161,8 @@ pub struct Job {
     pub ended_at: Option<Timestamp>,
     /// The tick of its last change: jobs are listed by it.
     pub tick: i64,
+    /// In a list: what of it can't be read, and stands here as if it were nothing.
+    pub damage: Option<String>,
     #[serde(skip)]
     pub(crate) place: i64,
     #[serde(skip)]
@@ -455,9 +457,9 @@ pub(crate) fn update(tx: &mut dyn Tx, scope: Scope, id: &JobId, patch: &JobPatch
     put(tx, job, now, requeued)
 }
 
-/// Deletes a job that does not run.
+/// Deletes a job that does not run, damaged or not.
 pub(crate) fn delete(tx: &mut dyn Tx, scope: Scope, id: &JobId) -> Result<()> {
-    let found = query_one(tx, LOCKED, &[id.as_str().into()], read)?;
+    let found = query_one(tx, LOCKED, &[id.as_str().into()], read_listed)?;
     let job = found.filter(|job| is_seen(scope, job)).ok_or_else(|| Error::not_found("job", id))?;
     if job.status == JobStatus::Running {
         let found = "running".to_owned();
@@ -468,7 +470,7 @@ pub(crate) fn delete(tx: &mut dyn Tx, scope: Scope, id: &JobId) -> Result<()> {
 
 /// The jobs that run, whether their workers are alive or not; the order of their last change.
 pub(crate) fn running(tx: &mut dyn Tx, scope: Scope, queue: Option<&str>) -> Result<Vec<Job>> {
-    query_all(tx, RUNNING, &[scope.arg(), queue.into()], read)
+    query_all(tx, RUNNING, &[scope.arg(), queue.into()], read_listed)
 }
 
 /// Takes jobs away from workers that died: each is queued again, or has failed when it has no attempt left. One that was ended or
@@ -520,7 +522,7 @@ pub(crate) fn page(tx: &mut dyn Tx, scope: Scope, query: &JobQuery) -> Result<Pa
         if more {
             return Ok(ControlFlow::Break(()));
         }
-        entries.push(read(row)?);
+        entries.push(read_listed(row)?);
         Ok(ControlFlow::Continue(()))
     })?;
     let last = entries.last().filter(|_| more);
@@ -785,6 +787,15 @@ fn later(now: Timestamp, millis: u64) -> Timestamp {
 
 /// Reads the columns of `job_columns!`. Damage names the job.
 fn read(row: &Row<'_>) -> Result<Job> {
+    let job = read_listed(row)?;
+    match job.damage {
+        None => Ok(job),
+        Some(damage) => Err(Error::corrupt(format!("job {}", job.id), damage)),
+    }
+}
+
+/// Reads a job for a list: what of it can't be read is left out, and said.
+fn read_listed(row: &Row<'_>) -> Result<Job> {
     let id = row.parse(0, JobId::new(row.text(0)?).ok(), "a job id")?;
     let place = format!("job {id}");
     read_columns(row, id).map_err(|error| match error {
@@ -794,51 +805,66 @@ fn read(row: &Row<'_>) -> Result<Job> {
 }
 
 fn read_columns(row: &Row<'_>, id: JobId) -> Result<Job> {
-    let number =
-        |column: usize| row.parse(column, u64::try_from(row.int(column)?).ok(), "a number that is not negative");
-    let text = |column: usize| Ok::<_, Error>(row.opt_text(column)?.map(str::to_owned));
-    let progress = match row.opt_int(12)? {
-        None => None,
-        Some(progress) => {
-            let percent = u8::try_from(progress).ok().filter(|percent| *percent <= 100);
-            Some(row.parse(12, percent, "a percentage")?)
-        }
-    };
-    let thread = match row.opt_text(2)? {
-        None => None,
-        Some(thread) => Some(row.parse(2, ThreadId::new(thread).ok(), "a thread id")?),
-    };
-    let lease = |column: usize| match row.opt_blob(column)? {
-        None => Ok(None),
-        Some(lease) => row.parse(column, Uuid::from_slice(lease).ok(), "16 bytes of an id").map(Some),
-    };
+    let mut damage = None;
+    let [attempts, max_attempts, backoff_millis] = [9, 10, 11].map(|column| {
+        let number = |column| row.parse(column, u64::try_from(row.int(column)?).ok(), "a number that is not negative");
+        keep(number(column).map(Some), &mut damage).unwrap_or_default()
+    });
+    let [detail, payload, result, error] =
+        [13, 14, 15, 16].map(|column| keep(row.opt_text(column), &mut damage).map(str::to_owned));
+    let [lease, last_lease] = [17, 32].map(|column| keep(read_lease(row, column), &mut damage));
     Ok(Job {
         id,
         workspace: row.parse(1, WorkspaceId::from_slice(row.blob(1)?), "16 bytes of an id")?,
-        thread,
+        thread: keep(read_thread(row), &mut damage),
         queue: row.text(3)?.to_owned(),
         name: row.text(4)?.to_owned(),
         status: JobStatus::from_word(row.text(5)?),
         priority: row.int(6)?,
         place: row.int(7)?,
         due_at: Timestamp(row.int(8)?),
-        attempts: number(9)?,
-        max_attempts: number(10)?,
-        backoff_millis: number(11)?,
-        progress,
-        detail: text(13)?,
-        payload: text(14)?,
-        result: text(15)?,
-        error: text(16)?,
-        lease: lease(17)?,
-        last_lease: lease(32)?,
-        worker: read_worker(row)?,
+        attempts,
+        max_attempts,
+        backoff_millis,
+        progress: keep(read_progress(row), &mut damage),
+        detail,
+        payload,
+        result,
+        error,
+        lease,
+        last_lease,
+        worker: keep(read_worker(row), &mut damage),
         live: false,
         created_at: Timestamp(row.int(28)?),
         updated_at: Timestamp(row.int(29)?),
         ended_at: row.opt_int(30)?.map(Timestamp),
         tick: row.int(31)?,
+        damage,
     })
+}
+
+/// What was read; notes the first thing that could not be.
+fn keep<T>(read: Result<Option<T>>, damage: &mut Option<String>) -> Option<T> {
+    read.unwrap_or_else(|error| {
+        damage.get_or_insert_with(|| error.to_string());
+        None
+    })
+}
+
+fn read_thread(row: &Row<'_>) -> Result<Option<ThreadId>> {
+    let Some(thread) = row.opt_text(2)? else { return Ok(None) };
+    row.parse(2, ThreadId::new(thread).ok(), "a thread id").map(Some)
+}
+
+fn read_progress(row: &Row<'_>) -> Result<Option<u8>> {
+    let Some(progress) = row.opt_int(12)? else { return Ok(None) };
+    let percent = u8::try_from(progress).ok().filter(|percent| *percent <= 100);
+    row.parse(12, percent, "a percentage").map(Some)
+}
+
+fn read_lease(row: &Row<'_>, column: usize) -> Result<Option<Uuid>> {
+    let Some(lease) = row.opt_blob(column)? else { return Ok(None) };
+    row.parse(column, Uuid::from_slice(lease).ok(), "16 bytes of an id").map(Some)
 }
 
 fn read_worker(row: &Row<'_>) -> Result<Option<Holder>> {

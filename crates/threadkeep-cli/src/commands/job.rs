@@ -255,9 +255,10 @@ fn list(args: &ListArgs, app: &mut App) -> Outcome {
     let mut table = Table::new(&columns);
     let now = super::now();
     for job in &page.entries {
-        let words = match &job.detail {
-            None => text::one_line(&job.name),
-            Some(detail) => format!("{}: {}", text::one_line(&job.name), text::one_line(detail)),
+        let words = match (&job.damage, &job.detail) {
+            (Some(damage), _) => format!("{}: damaged: {}", text::one_line(&job.name), text::one_line(damage)),
+            (None, None) => text::one_line(&job.name),
+            (None, Some(detail)) => format!("{}: {}", text::one_line(&job.name), text::one_line(detail)),
         };
         table.row(vec![
             cell(Ink::Dim, job.id.as_str()),
@@ -406,5 +407,6 @@ fn document(job: &Job) -> Value {
         "created_at": json::time(job.created_at),
         "updated_at": json::time(job.updated_at),
         "ended_at": job.ended_at.map(json::time),
+        "damage": job.damage,
     })
 }

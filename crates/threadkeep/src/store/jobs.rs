@@ -53,7 +53,7 @@ impl Threads {
         self.inner.db.read(move |tx| jobs::find(tx, scope, &name)).await
     }
 
-    /// Reads a page of jobs, those that were changed last at the beginning.
+    /// Reads a page of jobs, those that were changed last at the beginning. A damaged one is listed, and says so.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`] for a cursor of another query.
@@ -132,7 +132,7 @@ impl Threads {
         self.inner.db.write(terms, move |tx| jobs::update(tx, scope, &id, &patch, now)).await
     }
 
-    /// Deletes a job that does not run.
+    /// Deletes a job that does not run, also one that can't be read.
     ///
     /// # Errors
     /// [`crate::Error::NotFound`]; [`crate::Error::Conflict`] for one that runs.

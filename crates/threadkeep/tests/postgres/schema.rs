@@ -103,7 +103,8 @@ fn sqlite_table(store: &Connection, name: &str, sql: &str) -> Table {
         table.columns.push(Column { name: row.0, kind: kind.to_owned(), not_null: row.2 });
     }
     table.primary_key = keyed.into_values().collect();
-    let keys = "SELECT \"from\", \"table\", \"to\", lower(on_delete) FROM pragma_foreign_key_list(?1)";
+    let keys = "SELECT group_concat(\"from\", ',' ORDER BY seq), \"table\", group_concat(\"to\", ',' ORDER BY seq), lower(on_delete)
+        FROM pragma_foreign_key_list(?1) GROUP BY id";
     table.foreign_keys = rows(store, keys, name).into_iter().collect();
     let indexes = "SELECT name, origin, partial FROM pragma_index_list(?1)";
     for (index, origin, partial) in rows::<(String, String, bool)>(store, indexes, name) {
