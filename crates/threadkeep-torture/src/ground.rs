@@ -89,8 +89,11 @@ pub(crate) fn bury(store: &Path, label: &str) -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    let age = "UPDATE claims SET heartbeat_at = heartbeat_at - $1 WHERE label = $2";
-    connection.execute(age, &[&LEASE_AND_MORE, &label]).map(drop).map_err(told)
+    for table in ["claims", "jobs"] {
+        let age = format!("UPDATE {table} SET heartbeat_at = heartbeat_at - $1 WHERE label = $2");
+        connection.execute(&age, &[&LEASE_AND_MORE, &label]).map_err(told)?;
+    }
+    Ok(())
 }
 
 /// A connection that sees the tables of a store on a server.

@@ -57,6 +57,8 @@ enum Inner {
     #[command(hide = true)]
     Act(actor::Act),
     #[command(hide = true)]
+    ChangeBeside(suites::ChangeBeside),
+    #[command(hide = true)]
     Check(checker::Check),
     #[command(hide = true)]
     CheckMany(checker::CheckMany),
@@ -95,6 +97,7 @@ fn main() -> ExitCode {
     }
     let done = match cli.inner {
         Some(Inner::Act(act)) => actor::play(&act),
+        Some(Inner::ChangeBeside(change)) => suites::play_changes(&change),
         Some(Inner::Check(check)) => checker::play(&check),
         Some(Inner::CheckMany(check)) => checker::play_many(&check),
         Some(Inner::Drill(drill)) => suites::play_drill(&drill),

@@ -1,6 +1,7 @@
 //! The suites, and running them.
 
 mod access;
+mod beside;
 mod bugs;
 mod claims;
 mod clients;
@@ -35,6 +36,7 @@ use crate::Result;
 use crate::oracle;
 use crate::plan::Plan;
 use crate::report::{Outcome, Stop};
+pub(crate) use beside::{ChangeBeside, play_changes};
 pub(crate) use bugs::{Drill, play_drill};
 pub(crate) use claims::{Renumber, play_renumber};
 pub(crate) use clock::{Jumping, YEAR};
@@ -50,6 +52,7 @@ type Suite = fn(&Plan, &mut Outcome) -> Result<(), Stop>;
 const SUITES: &[Run] = &[
     ("T01", "kills", kills::run),
     ("T01", "mirror", mirror::run),
+    ("T01", "beside", beside::run),
     ("T02", "syscalls", syscalls::run),
     ("T03", "cuts", cuts::run),
     ("T04", "states", states::run),
@@ -72,6 +75,7 @@ const SUITES: &[Run] = &[
     ("T18", "faults", faults::run),
     ("T18", "server-kills", remote::killed),
     ("T18", "server-mirror", remote::mirrored),
+    ("T18", "server-beside", remote::changed_beside),
     ("T18", "server-history", remote::histories),
     ("T18", "server-claims", remote::claimed),
     ("T18", "server-crowd", remote::crowded),

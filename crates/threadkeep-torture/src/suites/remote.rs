@@ -3,7 +3,7 @@
 use crate::plan::Plan;
 use crate::report::{Outcome, Stop};
 use crate::server::Server;
-use crate::suites::{Suite, bugs, claims, crowd, history, kills, mirror};
+use crate::suites::{Suite, beside, bugs, claims, crowd, history, kills, mirror};
 
 fn on_server(plan: &Plan, outcome: &mut Outcome, suite: Suite) -> Result<(), Stop> {
     suite(&plan.on(Server::start(&[], "")?), outcome)
@@ -17,6 +17,11 @@ pub(super) fn killed(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
 /// T01 with rollouts that are kept, there.
 pub(super) fn mirrored(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     on_server(plan, outcome, mirror::run)
+}
+
+/// T01 with goals, jobs and checkpoints, there.
+pub(super) fn changed_beside(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
+    on_server(plan, outcome, beside::run)
 }
 
 /// T09 there.
