@@ -56,6 +56,8 @@ mod search;
 mod server;
 #[path = "cli/shapes.rs"]
 mod shapes;
+#[path = "cli/state.rs"]
+mod state;
 #[path = "cli/tail.rs"]
 mod tail;
 #[path = "cli/verbatim.rs"]

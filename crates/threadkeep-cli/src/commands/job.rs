@@ -58,7 +58,7 @@ enum JobCommand {
     /// Claim the next job of a queue and run a command for it
     ///
     /// The command reads the job's payload from its standard input, and finds the job's id and name in THREADKEEP_JOB and
-    /// THREADKEEP_JOB_NAME. When it ends with 0 the job is completed; else this attempt has failed, and the job is tried again if
+    /// THREADKEEP_JOB_NAME; a `threadkeep` that it starts finds the same store. When it ends with 0 the job is completed; else this attempt has failed, and the job is tried again if
     /// it has an attempt left. Ends with 1 when no job is due.
     Run {
         /// The queue
@@ -329,7 +329,7 @@ fn work(app: &mut App, queue: &str, command: &[OsString]) -> Outcome {
         let report = Report::new(Code::NotDone, "nothing-due", format!("no job of the queue `{queue}` is due"));
         return Err(report.hint("`threadkeep job list` shows what there is").into());
     };
-    let end = match run_command(&claimed, command) {
+    let end = match run_command(app, &claimed, command) {
         Ok(status) if status.success() => JobEnd::Completed { result: None },
         Ok(status) => JobEnd::Failed { error: format!("the command ended with {status}"), retry: true },
         // It was not the job that failed.
@@ -347,11 +347,13 @@ fn work(app: &mut App, queue: &str, command: &[OsString]) -> Outcome {
     Ok(if is_done && job.status == JobStatus::Completed { Code::Done } else { Code::NotDone })
 }
 
-fn run_command(claimed: &ClaimedJob, command: &[OsString]) -> Result<ExitStatus, Failure> {
+fn run_command(app: &App, claimed: &ClaimedJob, command: &[OsString]) -> Result<ExitStatus, Failure> {
     let [program, arguments @ ..] = command else { return Err(Report::usage("no command is given").into()) };
     let job = &claimed.job;
     let mut child = Command::new(program)
         .args(arguments)
+        // So that the command can say of the job what it likes.
+        .envs(app.store.iter().map(|store| ("THREADKEEP_STORE", store)))
         .env("THREADKEEP_JOB", job.id.as_str())
         .env("THREADKEEP_JOB_NAME", &job.name)
         .stdin(Stdio::piped())
