@@ -130,6 +130,8 @@ struct Run<'a> {
     checkpoints: u64,
     jobs: u64,
     done: BTreeSet<JobId>,
+    /// Those of the last round, which are looked at one by one; at the end all are counted.
+    fresh: Vec<JobId>,
     retried: u64,
     tally: Tally,
 }
@@ -160,6 +162,7 @@ impl<'a> Run<'a> {
             checkpoints: 0,
             jobs: 0,
             done: BTreeSet::new(),
+            fresh: Vec::new(),
             retried: 0,
             tally: Tally::default(),
         })
@@ -237,10 +240,11 @@ impl<'a> Run<'a> {
                 ["B", "e", job] => ending = Some((*job).to_owned()),
                 ["A", "e", job] => {
                     ending = None;
-                    if let Ok(id) = JobId::new(*job)
-                        && !self.done.insert(id)
-                    {
-                        self.tally.add(Rule::Duplicate, format!("{job} was done twice"));
+                    if let Ok(id) = JobId::new(*job) {
+                        self.fresh.push(id.clone());
+                        if !self.done.insert(id) {
+                            self.tally.add(Rule::Duplicate, format!("{job} was done twice"));
+                        }
                     }
                 }
                 ["X", ..] => self.tally.add(Rule::Misbehaved, format!("worker {life} without a fault: {line}")),
@@ -286,8 +290,8 @@ impl<'a> Run<'a> {
             }
             (*acked, *in_flight) = (mark, None);
         }
-        for id in &self.done {
-            let job = store.job(id)?;
+        for id in std::mem::take(&mut self.fresh) {
+            let job = store.job(&id)?;
             if job.status != JobStatus::Completed {
                 self.tally.add(Rule::AckedLost, format!("{id} was done and is {}", job.status));
             }
