@@ -121,8 +121,8 @@ impl Corpus {
     }
 
     /// The words of Chinese and Japanese that are no invention, the most common first, in turns.
-    pub fn real_words(&self) -> impl Iterator<Item = &str> {
-        self.vocabulary.real_words()
+    pub fn real_words() -> impl Iterator<Item = &'static str> {
+        Vocabulary::real_words()
     }
 
     /// A conversation by its number; one behind the last is as empty.

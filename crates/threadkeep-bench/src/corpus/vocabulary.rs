@@ -85,7 +85,7 @@ impl Vocabulary {
     }
 
     /// The words of both other languages that are not invented.
-    pub(super) fn real_words(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn real_words() -> impl Iterator<Item = &'static str> {
         let both = CHINESE.split_ascii_whitespace().zip(JAPANESE.split_ascii_whitespace());
         both.flat_map(|(chinese, japanese)| [chinese, japanese])
     }

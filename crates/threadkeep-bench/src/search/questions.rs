@@ -56,7 +56,7 @@ pub(super) fn sets(corpus: &Corpus, each: usize) -> Result<Vec<Set>> {
         sampler.several(each, |conversation| longest(conversation, &['`'], |c| c.is_ascii_lowercase() || c == '_'))?;
     let phrases = sampler.several(each, |conversation| neighbours(conversation, 3))?;
     let hashes = sampler.several(each, hash)?;
-    let others: Vec<&str> = corpus.real_words().take(each).collect();
+    let others: Vec<&str> = Corpus::real_words().take(each).collect();
     let last = corpus.len().saturating_sub(1);
     let of_rare = |ask: &dyn Fn(usize, &str, u32) -> Question| {
         rare.iter().enumerate().map(|(index, found)| ask(index, found.first(), found.conversation)).collect()
@@ -287,7 +287,7 @@ fn neighbours(conversation: &Conversation, count: usize) -> Option<Vec<String>> 
     let is_word = |word: &&str| word.len() > 2 && word.bytes().all(|byte| byte.is_ascii_lowercase());
     texts(conversation).skip(conversation.items.len() / 2).find_map(|text| {
         let words: Vec<&str> = text.split(' ').collect();
-        let found = words.windows(count).find(|words| words.iter().all(|word| is_word(word)))?;
+        let found = words.windows(count).find(|words| words.iter().all(is_word))?;
         Some(found.iter().map(|word| (*word).to_owned()).collect())
     })
 }

@@ -57,8 +57,8 @@ enum JobCommand {
     },
     /// Claim the next job of a queue and run a command for it
     ///
-    /// The command reads the job's payload from its standard input, and finds the job's id and name in THREADKEEP_JOB and
-    /// THREADKEEP_JOB_NAME; a `threadkeep` that it starts finds the same store. When it ends with 0 the job is completed; else this attempt has failed, and the job is tried again if
+    /// The command reads the job's payload from its standard input, and finds the job's id and name in `THREADKEEP_JOB` and
+    /// `THREADKEEP_JOB_NAME`; a `threadkeep` that it starts finds the same store. When it ends with 0 the job is completed; else this attempt has failed, and the job is tried again if
     /// it has an attempt left. Ends with 1 when no job is due.
     Run {
         /// The queue

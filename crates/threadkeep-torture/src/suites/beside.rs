@@ -281,7 +281,7 @@ impl<'a> Run<'a> {
         for (number, (acked, in_flight)) in &mut self.marks {
             let latest = store.checkpoint(&lane(*number), None)?;
             let state = latest.and_then(|found| serde_json::from_str::<serde_json::Value>(&found.state).ok());
-            let mark = state.and_then(|state| state["mark"].as_u64());
+            let mark = state.and_then(|state| state.get("mark")?.as_u64());
             self.in_flight += u64::from(in_flight.is_some());
             if mark != *acked && (in_flight.is_none() || mark != *in_flight) {
                 let words =
