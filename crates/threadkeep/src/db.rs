@@ -38,7 +38,10 @@ use std::task::{Context, Poll};
 use futures_channel::oneshot;
 
 use crate::concurrency::atomic::{AtomicUsize, Ordering};
+use crate::db::fts::ALL as SQLITE_INDEX;
 use crate::db::news::{Board, Touched};
+#[cfg(feature = "postgres")]
+use crate::db::postgres::fts::ALL as POSTGRES_INDEX;
 use crate::db::room::{Place, Room};
 use crate::error::{Error, Result};
 
@@ -597,7 +600,7 @@ fn writer_ended() -> Error {
 /// Every statement text of the crate.
 pub(crate) fn all_statements() -> Vec<Statement> {
     let areas = [
-        fts::ALL,
+        SQLITE_INDEX,
         crate::log::append::ALL,
         crate::log::path::ALL,
         crate::log::read::ALL,
@@ -651,7 +654,7 @@ pub fn statement_texts() -> Vec<(String, String, String)> {
 #[cfg(feature = "postgres")]
 #[doc(hidden)]
 pub fn postgres_statement_texts() -> Vec<(String, String)> {
-    postgres::fts::ALL.iter().map(|it| (it.name.to_owned(), for_postgres(it.sql))).collect()
+    POSTGRES_INDEX.iter().map(|it| (it.name.to_owned(), for_postgres(it.sql))).collect()
 }
 
 /// Rewrites a text for PostgreSQL: `?N` to `$N`, and the locks on rows, which SQLite takes for comments, since its one writer
