@@ -10,7 +10,7 @@ const PINNED: [(&str, &str); 10] = [
     ("postgres/0001_log.sql", "9aac81c78ea25efee6c0066cce86b133bb032f262d205395d734b0297fe5db61"),
     ("postgres/0002_seals.sql", "251e8183ed92b32cd4dca14cd7ccc7a4dac2cbc112d45072937026707adedfcc"),
     ("postgres/0003_redactions.sql", "8f07cc85d715ddc0fef5f7e35a212ef22e322bc37fd69fc29f318cddef6aa1e4"),
-    ("postgres/0004_search.sql", "e29057ce4d24765c271ff527cf1f5fbff441461f036a3df812ee0bc1b0eaa362"),
+    ("postgres/0004_search.sql", "fe1382e42be21dc6021926ce6742382dd1bc6409b9301b189369bdcae89d3059"),
     ("postgres/0005_state.sql", "28449b5b152fe8f9e5ce4aad9eba442864321a83ff1b3624f0b0e1b1e02ba58f"),
     ("sqlite/0001_log.sql", "85aa73d96985edadba97a97a6e73141f3eee05d305efcbe73621584c4e7d42cf"),
     ("sqlite/0002_seals.sql", "a97647a06e36d99aaa6b7a74c1089ba3552193956a12f4085c4ac13948867975"),
