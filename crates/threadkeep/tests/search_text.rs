@@ -92,7 +92,7 @@ fn check(normal: &NormalText, texts: &[&str]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn words_have_places_in_their_text(first in texts(), second in texts(), field in prop::sample::select(FIELDS.to_vec())) {
