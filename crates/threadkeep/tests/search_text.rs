@@ -77,8 +77,9 @@ fn check_places(stream: &Stream, texts: &[&str], section_of: impl Fn(usize) -> O
         if word.term == BREAK {
             continue;
         }
-        let text = texts[section_of(index).unwrap()];
-        assert!(word.start < word.end && text.get(word.start..word.end).is_some(), "{word:?} in {text:?}");
+        let text = section_of(index).and_then(|section| texts.get(section));
+        let part = text.and_then(|text| text.get(word.start..word.end));
+        assert!(part.is_some_and(|part| !part.is_empty()), "{word:?} in {text:?}");
     }
 }
 
