@@ -1,5 +1,6 @@
 //! Searching a store: what is found, where it is said to be, and what happens when the index is behind, damaged or gone.
 
+#![cfg(test)]
 use std::path::Path;
 
 use threadkeep::blocking::{LiveThread, Store};

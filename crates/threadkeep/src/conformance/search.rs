@@ -1,5 +1,8 @@
 //! Searching: what is found, where it is said to stand, and who sees it.
 
+use std::collections::BTreeSet;
+
+use super::languages::{CorpusItem, Languages};
 use super::{Broken, ensure, ensure_eq, ensure_err, promises, say, workspace};
 use crate::blocking::{LiveThread, Store, Threads};
 use crate::error::Error;
@@ -17,6 +20,21 @@ promises! {
                 ensure_eq!(places(handle, &format!("number{number}"))?, [("a".to_owned(), number)]);
             }
             ensure_eq!(places(&*workspace(store)?, "\"just landed\"")?.len(), number as usize + 1);
+        }
+    }
+
+    /// In eleven languages a query finds what a corpus of them says, and nothing else.
+    fn every_language_is_found(store) {
+        let corpus = Languages::corpus();
+        let live = thread(store, "a", &[])?;
+        let appended = live.append(corpus.items.iter().map(CorpusItem::to_append).collect())?;
+        for query in &corpus.queries {
+            let page = store.search(SearchQuery { per_thread: 0, limit: 200, ..SearchQuery::new(&query.text) })?;
+            let found: BTreeSet<&str> = (corpus.items.iter().zip(&appended.items))
+                .filter(|(_, stored)| hits(&page).iter().any(|(_, item)| item.id == stored.id))
+                .map(|(item, _)| item.id.as_str())
+                .collect();
+            ensure_eq!((&query.text, found), (&query.text, query.finds.iter().map(String::as_str).collect()));
         }
     }
 

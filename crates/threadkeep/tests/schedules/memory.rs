@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use rusqlite::Connection as Sqlite;
 
 use crate::claims::Liveness;
+use crate::db::fts::SqliteIndex;
 use crate::db::group::{Command, Committer, Connection, Engine};
 use crate::db::sqlite::{Location, SqliteTx, open};
 use crate::db::write_queue::{Job, Writer};
@@ -98,7 +99,8 @@ impl Memory {
     pub(crate) fn store(&self) -> Store {
         let host = CountingHost { numbers: Arc::clone(&self.numbers) };
         let options = StoreOptions::memory().host(Arc::new(host));
-        Store::on(Inner::on(self.db.clone(), options, Liveness::locks(None, false), Vec::new()).unwrap())
+        let index = Arc::new(SqliteIndex::in_memory());
+        Store::on(Inner::on(self.db.clone(), index, options, Liveness::locks(None, false), Vec::new()).unwrap())
     }
 }
 
