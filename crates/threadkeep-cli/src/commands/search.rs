@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use threadkeep::blocking::Threads;
+use threadkeep::blocking::{Store, Threads};
 use threadkeep::{BranchId, FoundThread, Hit, SearchPage, SearchQuery, Shelf, Standing, ThreadId};
 
 use super::App;
@@ -37,6 +38,7 @@ EXAMPLES:
   threadkeep search tool:bash path:active -w . 'cargo test'
   threadkeep search login test --open 2        the second hit, and what was said around it
   threadkeep search login --json | jq -r '.hits[] | .address + \" \" + .snippet'
+  threadkeep search --reindex                  make the index anew
   threadkeep search -- --open                  behind -- everything is a word
 
 A word with marks inside is a phrase: parse_config, src/main.rs and --no-verify are found as they are written. Write a
@@ -61,7 +63,7 @@ distance}. With --open: {thread, at, items, more_before, more_after, hit}, each 
 #[command(after_help = EXAMPLES)]
 pub(super) struct SearchArgs {
     /// Words, "phrases", -not, prefix*, OR, and filters
-    #[arg(value_name = "WORDS", required = true)]
+    #[arg(value_name = "WORDS", required_unless_present = "reindex")]
     words: Vec<String>,
     /// Each hit alone, the most relevant first, and not by thread
     #[arg(long)]
@@ -90,21 +92,47 @@ pub(super) struct SearchArgs {
     /// How many items are shown before and behind the one that is opened
     #[arg(long, value_name = "K", default_value_t = 3)]
     context: usize,
-    /// How long the index may be brought up to date first; what it lacks then is read from the items
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
-    max_wait: Duration,
+    /// How long the index may be brought up to date first; what it lacks then is read from the items, up to 20,000 of them
+    ///
+    /// Without this the search begins when everything is in the index. The first search of a large store takes a minute for a
+    /// million items.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    max_wait: Option<Duration>,
+    /// Throw the index away and make it anew first
+    #[arg(long)]
+    reindex: bool,
 }
 
 /// Searches.
 pub(super) fn run(args: &SearchArgs, app: &mut App) -> Outcome {
-    let store = app.search()?;
+    let store = if args.reindex { app.write()? } else { app.search()? };
+    if args.reindex {
+        store.drop_index()?;
+        index(&store)?;
+    } else if args.max_wait.is_none() {
+        // A store that can't be written, or an index that can't be made, is searched as it is.
+        drop(index(&store));
+    }
     match &args.workspace {
+        None if args.words.is_empty() => Ok(Code::Done),
         None => search(args, app, &store),
         Some(name) => {
             let id = names::find_workspace(&store, name)?.id;
             search(args, app, &*store.workspace_by_id(id)?)
         }
     }
+}
+
+/// Brings the index up to date, and shows how far it is where that takes long.
+fn index(store: &Store) -> Result<(), Failure> {
+    let bar = ProgressBar::no_length();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} indexing: {human_pos} items and titles · {elapsed}") {
+        bar.set_style(style);
+    }
+    let shown = bar.clone();
+    let indexed = store.index_all(move |status| shown.set_position(u64::try_from(status.documents).unwrap_or(0)));
+    bar.finish_and_clear();
+    Ok(indexed.map(drop)?)
 }
 
 fn search(args: &SearchArgs, app: &mut App, threads: &Threads) -> Outcome {
@@ -136,7 +164,7 @@ fn query(args: &SearchArgs, app: &App) -> SearchQuery {
         width: args.width.unwrap_or(if app.out.is_json() { SearchQuery::default().width } else { room }),
         trashed: args.trashed,
         zone: super::time_zone(),
-        patience: args.max_wait,
+        patience: args.max_wait.unwrap_or(SearchQuery::default().patience),
         ..SearchQuery::new(args.words.join(" "))
     }
 }
