@@ -292,6 +292,8 @@ fn titles_are_documents(probe: &Probe) -> Outcome {
     let mut titles = probe.index.titles()?;
     titles.sort();
     ensure_eq!(titles, [("a".to_owned(), -6), ("b".to_owned(), 7)]);
+    let stamps = [probe.index.title_stamp("a")?, probe.index.title_stamp("b")?, probe.index.title_stamp("c")?];
+    ensure_eq!(stamps, [Some(-6), Some(7), None]);
     Ok(())
 }
 

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior, params};
 
 use crate::concurrency::{Mutex, thread};
 use crate::db::index::{Batch, Behind, Changed, Document, Expr, Fit, Index, Progress, Standing, Subject, tip_columns};
@@ -282,6 +282,13 @@ impl Index for SqliteIndex {
             let mut statement = connection.prepare_cached(sql)?;
             let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
             rows.collect()
+        })
+    }
+
+    fn title_stamp(&self, thread: &str) -> Result<Option<i64>> {
+        self.read(|connection| {
+            let sql = "SELECT stamp FROM documents WHERE thread = ?1 AND is_missing = 0";
+            connection.prepare_cached(sql)?.query_row([thread], |row| row.get(0)).optional()
         })
     }
 

@@ -153,6 +153,9 @@ pub(crate) trait Index: Send + Sync + fmt::Debug {
     /// The titles that are in the index: their threads and their stamps.
     fn titles(&self) -> Result<Vec<(String, i64)>>;
 
+    /// The stamp of one thread's title; `None` when it is not in the index.
+    fn title_stamp(&self, thread: &str) -> Result<Option<i64>>;
+
     /// Takes everything out, so that no byte of it is left in any file, whatever state it is in.
     fn clear(&self) -> Result<()>;
 

@@ -263,10 +263,17 @@ impl Indexer {
             Some(since) => query_all(tx, TITLES_SINCE, &[since.into()], read_title)?,
             None => query_all(tx, TITLES, &[], read_title)?,
         };
-        if current.is_empty() && since.is_some() {
-            return Ok((Vec::new(), Vec::new()));
+        let mut indexed: BTreeMap<String, i64> = BTreeMap::new();
+        match since {
+            // Few have changed, but each search asks: it must not depend on how many threads there are.
+            Some(_) => {
+                for title in &current {
+                    let stamp = self.index.title_stamp(&title.thread)?;
+                    indexed.extend(stamp.map(|stamp| (title.thread.clone(), stamp)));
+                }
+            }
+            None => indexed.extend(self.index.titles()?),
         }
-        let mut indexed: BTreeMap<String, i64> = self.index.titles()?.into_iter().collect();
         let (mut changed, mut forgotten) = (Vec::new(), Vec::new());
         for title in current {
             let stamp = indexed.remove(&title.thread);

@@ -58,6 +58,7 @@ statements! {
             SELECT doc, item, thread, terms FROM search_docs WHERE terms @@ (SELECT CAST(CAST(?1 AS TEXT) AS tsquery)) OFFSET 0) found
           WHERE doc <= ?2 ORDER BY doc DESC LIMIT ?3) taken ORDER BY doc DESC";
     INDEXED_TITLES = "SELECT thread, stamp FROM search_docs WHERE thread IS NOT NULL ORDER BY thread";
+    INDEXED_TITLE = "SELECT stamp FROM search_docs WHERE thread = ?1";
     MAY_TRUNCATE = "SELECT CAST(CAST(pg_catalog.has_table_privilege('search_docs', 'TRUNCATE')
         AND pg_catalog.has_table_privilege('search_progress', 'TRUNCATE') AS INT) AS BIGINT)";
     TRUNCATE_INDEX = "TRUNCATE search_docs, search_progress";
@@ -193,6 +194,10 @@ impl Index for PostgresIndex {
 
     fn titles(&self) -> Result<Vec<(String, i64)>> {
         self.read(|tx| query_all(tx, INDEXED_TITLES, &[], |row| Ok((row.text(0)?.to_owned(), row.int(1)?))))
+    }
+
+    fn title_stamp(&self, thread: &str) -> Result<Option<i64>> {
+        self.read(|tx| query_one(tx, INDEXED_TITLE, &[thread.into()], |row| row.int(0)))
     }
 
     /// Where the role does not own the tables, their rows stay in their files until the server clears them away, or the owner
