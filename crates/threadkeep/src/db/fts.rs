@@ -522,6 +522,12 @@ fn apply(connection: &Connection, batch: &Batch, stands: Standing) -> rusqlite::
         top = top.max(number);
         add(connection, number, document, &mut made)?;
     }
+    // What is full is not added to any more: one segment is quicker to look into than a dozen, and smaller.
+    for shard in stands.top / SHARD..top / SHARD {
+        if has_shard(connection, shard)? {
+            connection.execute_batch(&format!("INSERT INTO shard_{shard} (shard_{shard}) VALUES ('optimize')"))?;
+        }
+    }
     for branch in &batch.ended {
         connection.prepare_cached("DELETE FROM progress WHERE branch = ?1")?.execute([branch])?;
     }
@@ -605,6 +611,10 @@ fn make_shard(connection: &Connection, shard: i64) -> rusqlite::Result<()> {
         ))?;
     }
     Ok(())
+}
+
+fn has_shard(connection: &Connection, shard: i64) -> rusqlite::Result<bool> {
+    connection.prepare_cached("SELECT 1 FROM shards WHERE number = ?1")?.exists([shard])
 }
 
 fn shards_down(connection: &Connection, upto: i64) -> rusqlite::Result<Vec<i64>> {
