@@ -66,8 +66,8 @@ pub(crate) fn examine(options: &StoreOptions, full: bool) -> Result<Examination>
         look_at_claims(&mut found, &place, &mut looked.tx(), &liveness, &*options.host);
         look_at_rollouts(&mut found, &mut looked.tx(), folder, full);
         look_at_kept_rollouts(&mut found, &place, &mut looked.tx(), Some(folder));
+        look_at_index(&mut found, folder, full);
     }
-    look_at_index(&mut found, folder, full);
     Ok(found.sorted())
 }
 
