@@ -31,7 +31,7 @@ macro_rules! checkpoint_columns {
 
 statements! {
     NAMED = concat!(checkpoint_columns!(), "WHERE c.thread = ?1 AND c.name = ?2");
-    LATEST = concat!(checkpoint_columns!(), "WHERE c.thread = ?1 ORDER BY c.tick DESC LIMIT 1");
+    LATEST_STATE = concat!(checkpoint_columns!(), "WHERE c.thread = ?1 ORDER BY c.tick DESC LIMIT 1");
     DOWN = concat!(checkpoint_columns!(), "WHERE c.thread = ?1 AND c.tick < ?2 ORDER BY c.tick DESC LIMIT ?3");
     UP = concat!(checkpoint_columns!(), "WHERE c.thread = ?1 AND c.tick > ?2 ORDER BY c.tick LIMIT ?3");
     STATE = "SELECT size, encoding, data FROM checkpoint_states WHERE thread = ?1 AND digest = ?2";
@@ -186,7 +186,7 @@ pub(crate) fn put(tx: &mut dyn Tx, thread: &ThreadId, row: &Place<'_>, state: &B
 pub(crate) fn load(tx: &mut dyn Tx, thread: &ThreadId, name: Option<&str>) -> Result<Option<Checkpoint>> {
     let found = match name {
         Some(name) => named(tx, thread, name)?,
-        None => query_one(tx, LATEST, &[thread.as_str().into()], |row| read(row, thread))?,
+        None => query_one(tx, LATEST_STATE, &[thread.as_str().into()], |row| read(row, thread))?,
     };
     let Some(info) = found else { return Ok(None) };
     let place = || format!("checkpoint `{}` of thread {thread}", info.name);
