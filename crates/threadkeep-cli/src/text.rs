@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+pub(crate) use threadkeep::search::visible;
 use unicode_segmentation::UnicodeSegmentation as _;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -53,19 +54,6 @@ pub(crate) fn cut(text: &str, columns: usize) -> Cow<'_, str> {
         out.push_str(ELLIPSIS);
     }
     Cow::Owned(out)
-}
-
-/// The character, or one in its place that shows itself and does nothing.
-pub(crate) fn visible(c: char) -> char {
-    match c {
-        // The pictures of the control characters stand in their order.
-        '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(c)).unwrap_or(char::REPLACEMENT_CHARACTER),
-        '\x7f' => '␡',
-        '\u{80}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{fff9}'..='\u{fffb}' => char::REPLACEMENT_CHARACTER,
-        // These reorder what follows, so that a reader sees other words than a program.
-        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => char::REPLACEMENT_CHARACTER,
-        other => other,
-    }
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub use find::find;
 pub use matching::{Occurrence, holds, occurrences};
 pub use page::{FoundItem, FoundThread, Hit, IndexStatus, SearchPage, SearchQuery, Standing};
 pub use query::{Filters, Has, MAX_PHRASE_WORDS, MAX_TERMS, Node, OnPath, Query, Sides, parse, phrase};
-pub use snippet::{Snippet, snippet};
+pub use snippet::{Snippet, snippet, visible};
 pub use text::{
     BREAK, Field, MAX_RESULT_HEAD, MAX_RESULT_TAIL, MAX_TERM_BYTES, MAX_WORD_CHARS, MAX_WORDS, NormalText, Section,
     Stream, Word, folded, normal, words,

@@ -332,3 +332,33 @@ fn what_was_acknowledged_is_found_at_once() {
     assert!(sandbox.feed(&["append", "one"], "{\"text\":\"another needle\"}\n").status.success());
     assert_eq!(addresses(&sandbox, &["needle", "--max-wait", "0"]).len(), 2, "what the index lacks is read");
 }
+
+/// Whoever indexes may be killed at any moment: the next search finds everything, and tells of nothing broken.
+#[test]
+fn a_killed_indexing_is_gone_on_with() {
+    let sandbox = Sandbox::new();
+    let items: String = (0..6_000).map(|n| format!("{{\"role\":\"user\",\"text\":\"common word{n}\"}}\n")).collect();
+    assert!(sandbox.feed(&["append", "--new", "--id", "a"], &items).status.success());
+    for round in 0..24_u64 {
+        let mut command = if round % 3 == 0 {
+            sandbox.command(&["search", "--reindex"])
+        } else {
+            sandbox.command(&["search", "common", "--max-wait", "0.3"])
+        };
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let mut child = command.spawn().unwrap();
+        // Another moment in each round; whatever it is, what comes after it must hold.
+        std::thread::sleep(std::time::Duration::from_millis(round * 9));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    for word in ["word0", "word3071", "word5999"] {
+        let page = sandbox.json(&["search", word]);
+        assert_eq!(page["matches"], 1, "{word}: {page}");
+        assert_eq!(page["notices"].as_array().unwrap().len(), 0, "{page}");
+    }
+    let page = sandbox.json(&["search", "common", "--flat"]);
+    assert_eq!((&page["matches"], &page["is_all"]), (&200.into(), &false.into()), "the newest are ranked");
+    let checkup = sandbox.json(&["doctor", "--full"]);
+    assert_eq!(checkup["findings"].as_array().unwrap().len(), 0, "{checkup}");
+}

@@ -305,8 +305,9 @@ fn apart(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
     joined
 }
 
-/// A character that shows itself and does nothing.
-pub(super) fn visible(c: char) -> char {
+/// The character, or one in its place that shows itself and does nothing: no control character, nothing that turns the direction of
+/// writing. Line feeds and tabs are replaced too.
+pub fn visible(c: char) -> char {
     match c {
         // The pictures of the control characters stand in their order.
         '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(c)).unwrap_or(char::REPLACEMENT_CHARACTER),

@@ -11,7 +11,7 @@ use threadkeep::{GapKind, ItemQuery, Kind, NewItem, NewThread, Outcome, RedactOp
 use crate::server::{Server, server};
 
 /// How long the store of a test waits for others.
-const BRIEF: Duration = Duration::from_millis(500);
+const BRIEF: Duration = Duration::from_secs(3);
 const SECRET: &str = "kY7pQ2vX9mZ4tR8wN3cB6jL1hF5sD0gAqWzErTyUiOpMnBvC";
 
 fn id(text: &str) -> ThreadId {

@@ -18,6 +18,8 @@ use crate::host::Host;
 
 /// What the migrations make, as the server's catalogs list it; a test makes it anew from the migrations.
 const LISTING: &str = include_str!("listing.txt");
+/// How often a connection is tried that breaks off while it is made.
+const ATTEMPTS: usize = 5;
 /// How many connections a store opens at most.
 const CONNECTIONS: i64 = 10;
 /// A clock that is further off makes times in one store hard to compare.
@@ -58,7 +60,7 @@ pub(crate) fn look(found: &mut Examination, opening: Opening, host: &dyn Host) -
     let opening = Opening { read_only: true, ..opening };
     let place = Place::new(opening).map_err(|error| found.refused(&shown, &error)).ok()?;
     let began = Instant::now();
-    let mut session = match Session::connect(&place, Purpose::Read) {
+    let mut session = match connect(&place) {
         Ok(session) => session,
         Err((error, may_pass)) => {
             refused_to_connect(found, &shown, &error, may_pass);
@@ -77,6 +79,24 @@ pub(crate) fn look(found: &mut Examination, opening: Opening, host: &dyn Host) -
     look_at_traffic(found, &mut session, &shown);
     let can_be_asked = look_at_schema(found, &mut session, &place);
     can_be_asked.then_some(Looked(session))
+}
+
+/// Connects. A server that refuses a client says why and ends the connection, and the end can overtake the words: so a connection
+/// that breaks off while it is made is made again, and most times that shows what is the matter.
+fn connect(place: &Place) -> Result<Session, (Error, bool)> {
+    let broke_off = |error: &Error| {
+        let kinds =
+            [ErrorKind::ConnectionReset, ErrorKind::ConnectionAborted, ErrorKind::BrokenPipe, ErrorKind::UnexpectedEof];
+        matches!(error, Error::Io { kind, .. } if kinds.contains(kind))
+    };
+    let mut outcome = Session::connect(place, Purpose::Read);
+    for _ in 1..ATTEMPTS {
+        match &outcome {
+            Err((error, _)) if broke_off(error) => outcome = Session::connect(place, Purpose::Read),
+            _ => break,
+        }
+    }
+    outcome
 }
 
 fn refused_to_connect(found: &mut Examination, place: &str, error: &Error, may_pass: bool) {
