@@ -2,11 +2,13 @@
 
 #![cfg(test)]
 use std::path::Path;
+use std::time::Duration;
 
 use threadkeep::blocking::{LiveThread, Store};
 use threadkeep::search::{FoundItem, SearchPage, SearchQuery, Standing};
 use threadkeep::{
-    Address, ItemQuery, Kind, NewItem, NewThread, RedactOptions, Role, StoreOptions, ThreadId, ThreadPatch,
+    Address, AppendOptions, Durability, ItemQuery, Kind, NewItem, NewThread, RedactOptions, Role, StoreOptions,
+    ThreadId, ThreadPatch,
 };
 
 fn id(text: &str) -> ThreadId {
@@ -401,5 +403,24 @@ fn the_index_is_its_owners_alone() {
     assert_eq!(mode(&temp.path().join("search")), 0o700);
     for file in index_files(temp.path()) {
         assert_eq!(mode(&file), 0o600, "{}", file.display());
+    }
+}
+
+/// What the index lacks is read from its newest end, on however many branches it stands.
+#[test]
+fn the_newest_of_many_threads_is_found_before_anything_is_indexed() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let workspace = store.workspace(Path::new("/w/one")).unwrap();
+    for number in 0..1_100 {
+        let live = workspace.create(named(&format!("t{number}"))).unwrap();
+        let items = vec![NewItem::message(Role::User, format!("turnstile word{number}"))];
+        let options = AppendOptions { durability: Durability::Written, ..AppendOptions::default() };
+        live.append_with(items, options).unwrap();
+    }
+    for number in [0, 1_099] {
+        let query = SearchQuery { patience: Duration::ZERO, ..SearchQuery::new(format!("word{number}")) };
+        let page = store.search(query).unwrap();
+        assert_eq!(places(&page), [(format!("t{number}"), 0)], "{page:?}");
     }
 }

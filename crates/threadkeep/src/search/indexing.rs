@@ -22,7 +22,7 @@ use crate::time::Timestamp;
 const BATCH: usize = 2_000;
 const BATCH_BYTES: usize = 2 << 20;
 /// How many branches are looked at in one round.
-const BRANCHES: usize = 1_000;
+const BRANCHES: usize = 100_000;
 /// How many records of what was taken away are followed in one round.
 const RECORDS: i64 = 500;
 /// How many items before a tool's result its call is looked for.
