@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 use threadkeep::blocking::Store;
+use threadkeep::search::SearchQuery;
 use threadkeep::{
     Address, AppendOptions, Change, Durability, Error, GapKind, Item, ItemId, ItemQuery, Kind, NewItem, NewThread,
     Outcome, RedactOptions, RedactReport, Role, Rules, StoreOptions, ThreadId, ThreadPatch, Uuid,
@@ -164,7 +165,12 @@ fn no_byte_is_left_in_any_file() {
     store.mirror_rollouts(None, None, |_| {}).unwrap();
     let mut wanted = needles(&stored_forms(&folder.join("threadkeep.db"), &secrets));
     wanted.extend(SECRET.as_bytes().chunks_exact(20).map(<[u8]>::to_vec));
+    // The index has its words in lower case, and the first 64 letters of each.
+    wanted.extend(SECRET[..60].to_lowercase().as_bytes().chunks_exact(20).map(<[u8]>::to_vec));
+    let found = store.search(SearchQuery::new(format!("{}*", &SECRET[..40]))).unwrap();
+    assert!(!found.threads.is_empty(), "the control finds it");
     let before = holding(&folder, &wanted);
+    assert!(before.iter().any(|path| path.parent().unwrap().ends_with("search")), "the index holds it: {before:?}");
     let names: Vec<String> =
         before.iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
     for name in ["threadkeep.db", "leaky.jsonl.zst", "session_index.jsonl"] {
@@ -175,6 +181,9 @@ fn no_byte_is_left_in_any_file() {
     assert_eq!((report.redacted, report.erased), (4, Some(true)), "{report:?}");
     assert_eq!(report.remains, Vec::<String>::new());
     assert_eq!(holding(&folder, &wanted), Vec::<PathBuf>::new());
+    let search = |text: &str| store.search(SearchQuery { per_thread: 0, ..SearchQuery::new(text) }).unwrap();
+    assert!(search(&format!("{}*", &SECRET[..8])).threads.is_empty(), "it is found no more");
+    assert_eq!(search("after").threads.len(), 20, "and its neighbours are");
     assert!(store.verify(&thread).unwrap().is_intact());
     assert!(store.get(&id("fork")).unwrap().details.preview.is_none(), "a fork has its parent's names");
 
