@@ -162,6 +162,7 @@ mod tests {
             ("İstanbul istanbul ISTANBUL", "istanbul", vec!["İstanbul", "istanbul", "ISTANBUL"]),
             ("cafe\u{301}s CAFÉ", "café", vec!["cafe\u{301}", "CAFÉ"]),
             ("ＦＵＬＬ：１２", "full:12", vec!["ＦＵＬＬ：１２"]),
+            ("１＋１＝２ ￥５", "1+1=2 ¥5", vec!["１＋１＝２ ￥５"]),
             ("aaaa", "aa", vec!["aa", "aa"]),
             ("abababac", "ababac", vec!["ababac"]),
             ("ssß sß", "sß", vec!["sß", "sß"]),

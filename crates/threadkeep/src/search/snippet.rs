@@ -10,6 +10,9 @@ use super::matching::occurrences;
 use super::query::Node;
 use super::text::{Field, NormalText, Section, Source, is_inside_word, normal_with_sources};
 
+/// Signs with which a sentence, or a part of one, ends.
+const ENDS: &str = ",.;:!?)]},，。；：！？、）」』";
+
 /// A line of a text, around what was found in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Snippet {
@@ -275,7 +278,10 @@ impl Line {
     fn word_start(&self, at: usize, most: usize) -> usize {
         let Some(part) = self.text.get(at..most) else { return at };
         let ends = part.char_indices().map(|(index, _)| at + index).chain([most]);
-        ends.into_iter().find(|place| !self.is_inside_word(*place)).unwrap_or(at)
+        let start = ends.into_iter().find(|place| !self.is_inside_word(*place)).unwrap_or(at);
+        let kept = self.text.get(start..most).filter(|_| start > 0).unwrap_or_default();
+        // What ends the sentence before says nothing here.
+        start + kept.len() - kept.trim_start_matches(|c: char| c.is_whitespace() || ENDS.contains(c)).len()
     }
 
     /// The last place from `at` down to `least` that is not inside of a word; `at` if all of it is one.
@@ -363,7 +369,7 @@ mod tests {
             cut(text, &["timeout", "database", "pool"], 60),
             "…[database] reports a [timeout] of its connection [pool], which…"
         );
-        assert_eq!(cut(text, &["timeout"], 30), "[timeout] at first, and then…");
+        assert_eq!(cut(text, &["timeout"], 30), "[timeout] at first, and then for…");
         assert_eq!(cut(text, &["here"], 30), "…which is why we looked [here].");
     }
 

@@ -215,12 +215,14 @@ fn stands_apart(c: char) -> bool {
         GeneralCategory::OtherNumber => !matches!(c, '²' | '³' | '¹' | '\u{2070}'..='\u{209f}'),
         _ => false,
     };
-    let (mut is_same, mut has_several_words) = (true, false);
+    let (mut is_same, mut separates, mut count) = (true, false, 0);
     decompose_compatible(c, |d| {
         is_same &= d == c;
-        has_several_words |= d != c && class_of(d) == Class::Separator;
+        separates |= class_of(d) == Class::Separator;
+        count += 1;
     });
-    !is_same && (is_sign || has_several_words)
+    // A wide form of a sign is that sign, and separates anyway.
+    !is_same && if separates { count > 1 } else { is_sign }
 }
 
 /// Whether a character is folded together with the one before it.
