@@ -209,6 +209,13 @@ struct Verdict {
     words: String,
 }
 
+/// Whether a line is the report of a suite that failed.
+fn has_failed(line: &str) -> bool {
+    let report = serde_json::from_str::<Value>(line).ok();
+    let verdict = report.as_ref().and_then(|report| report.get("verdict")?.as_str());
+    verdict.is_some_and(|verdict| !matches!(verdict, "passed" | "SKIP"))
+}
+
 /// Runs a suite in a process of its own.
 fn play(plan: &Plan, suite: &str, seed: u64, defect: &str) -> Result<Verdict> {
     let mut command = Command::new(&plan.program);
@@ -221,7 +228,9 @@ fn play(plan: &Plan, suite: &str, seed: u64, defect: &str) -> Result<Verdict> {
     let (child, begun, mut last) = (Child::start(command)?, Instant::now(), String::new());
     loop {
         match child.hear() {
-            Ok(Some(line)) => last = line,
+            // Several suites may have the id: what the first one that failed says counts.
+            Ok(Some(line)) if !has_failed(&last) => last = line,
+            Ok(Some(_)) => {}
             Ok(None) => break,
             // A suite says nothing until it ends.
             Err(_) if begun.elapsed() < BOUND => {}
