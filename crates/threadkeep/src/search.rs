@@ -32,8 +32,9 @@ use std::time::Duration;
 
 use crate::concurrency::thread;
 use crate::db::index::Changed;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::store::{Store, Threads, on_a_thread};
+use indexing::Trouble;
 use searching::Search;
 
 impl Threads {
@@ -65,18 +66,22 @@ impl Store {
     /// Writers are not kept waiting. An index that is damaged is made anew.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], [`Error::StorageFull`], and as every read.
+    /// [`Error::ReadOnly`], [`Error::StorageFull`], [`Error::Corrupt`] where the store is damaged, and as every read.
     pub async fn index_all(&self, mut progress: impl FnMut(IndexStatus) + Send + 'static) -> Result<IndexStatus> {
         let (indexer, db) = (Arc::clone(&self.inner.indexer), self.inner.db.clone());
         self.inner.check_writable()?;
         on_a_thread("threadkeep-search", move || {
+            let mut was_cleared = false;
             loop {
                 match indexer.round(&db) {
                     Ok(None) => return indexer.status(&db),
                     Ok(Some(Changed::Yes)) => progress(indexer.status(&db)?),
                     Ok(Some(Changed::Busy)) => thread::sleep(STEP),
-                    Err(Error::Corrupt { .. }) => indexer.index.clear()?,
-                    Err(error) => return Err(error),
+                    Err(Trouble::Index(_)) if !was_cleared => {
+                        indexer.index.clear()?;
+                        was_cleared = true;
+                    }
+                    Err(trouble) => return Err(trouble.into_error()),
                 }
             }
         })

@@ -424,3 +424,49 @@ fn the_newest_of_many_threads_is_found_before_anything_is_indexed() {
         assert_eq!(places(&page), [(format!("t{number}"), 0)], "{page:?}");
     }
 }
+
+/// Damage of the store is not taken for damage of the index: that is kept, and neither a search nor indexing goes on for ever.
+#[test]
+fn a_damaged_store_costs_no_index_and_ends_every_search() {
+    let temp = tempfile::tempdir().unwrap();
+    let folder = temp.path().join("store");
+    {
+        let store = open(&folder);
+        let workspace = store.workspace(Path::new("/w/one")).unwrap();
+        for number in 0..12 {
+            let live = workspace.create_now(named(&format!("t{number}"))).unwrap();
+            live.append((0..8).map(|n| NewItem::message(Role::User, format!("pebble {number} {n}"))).collect())
+                .unwrap();
+            live.shutdown().unwrap();
+        }
+        assert_eq!(find(&store, "pebble").threads.len(), 12);
+        // So that there is something to be read each time.
+        let live = store.resume(&id("t0"), false).unwrap();
+        say(&live, "one more");
+        live.shutdown().unwrap();
+    }
+    let database = folder.join("threadkeep.db");
+    let whole = std::fs::read(&database).unwrap();
+    let pointer = || std::fs::read(folder.join("search/current-1")).unwrap();
+    let before = pointer();
+    for page in 1..whole.len() / 4096 {
+        let mut bytes = whole.clone();
+        bytes[page * 4096..(page + 1) * 4096].fill(0xff);
+        std::fs::write(&database, bytes).unwrap();
+        let (done, ended) = std::sync::mpsc::channel();
+        let place = folder.clone();
+        let searching = std::thread::spawn(move || {
+            // What is said is another test's matter; here it is that something is.
+            if let Ok(store) = Store::open(StoreOptions::folder(place)) {
+                drop((store.search(SearchQuery::new("pebble")), store.index_all(|_| {})));
+            }
+            done.send(()).unwrap();
+        });
+        ended.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| panic!("page {page}: it does not end"));
+        searching.join().unwrap();
+        assert_eq!(pointer(), before, "page {page}: the index was thrown away");
+        for suffix in ["-wal", "-shm"] {
+            drop(std::fs::remove_file(folder.join(format!("threadkeep.db{suffix}"))));
+        }
+    }
+}

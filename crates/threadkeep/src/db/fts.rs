@@ -182,6 +182,13 @@ impl SqliteIndex {
 }
 
 impl Index for SqliteIndex {
+    fn check(&self) -> Result<()> {
+        self.standing()?;
+        self.read(read_progress)?;
+        self.titles()?;
+        self.missing(usize::MAX).map(drop)
+    }
+
     fn exists(&self) -> Result<bool> {
         match &self.place {
             Place::Memory => Ok(self.open.lock().unwrap_or_else(PoisonError::into_inner).is_some()),

@@ -131,6 +131,10 @@ pub(crate) enum Changed {
 
 /// An index. What fails as [`crate::Error::Corrupt`] is an index that has to be made anew.
 pub(crate) trait Index: Send + Sync + fmt::Debug {
+    /// Reads all that says how far it is. Fails as [`crate::Error::Corrupt`] where that is damaged: else damage that was met while
+    /// the store and the index were read together is the store's.
+    fn check(&self) -> Result<()>;
+
     /// Whether there is one already. Where there is none, the next call of another function makes it, if it can.
     fn exists(&self) -> Result<bool>;
 

@@ -132,8 +132,8 @@ fn run(shared: &Shared, indexer: &Arc<Indexer>, db: &Db) {
                 Ok(None) => break,
                 Ok(Some(Changed::Yes)) => began.elapsed() * REST_FACTOR,
                 Ok(Some(Changed::Busy)) => RETRY,
-                Err(error) => {
-                    tracing::warn!(%error, "the search index lags");
+                Err(trouble) => {
+                    tracing::warn!(error = %trouble.into_error(), "the search index lags");
                     // A damaged one is made anew by the next search, which tells of it.
                     break;
                 }

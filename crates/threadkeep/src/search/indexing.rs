@@ -86,6 +86,30 @@ pub(crate) struct Title {
     pub(crate) workspace: Option<WorkspaceId>,
 }
 
+/// What keeps the index from being brought up to date.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// It is damaged, and has to be made anew.
+    Index(Error),
+    /// Anything else: the store is damaged, there is no room.
+    Other(Error),
+}
+
+impl Trouble {
+    fn of_index(error: Error) -> Self {
+        match error {
+            Error::Corrupt { .. } => Self::Index(error),
+            _ => Self::Other(error),
+        }
+    }
+
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Self::Index(error) | Self::Other(error) => error,
+        }
+    }
+}
+
 impl Lack {
     pub(crate) fn is_nothing(&self) -> bool {
         self.behind.is_empty()
@@ -114,27 +138,28 @@ impl Indexer {
         Arc::new(Self { index, readers, known: Mutex::default() })
     }
 
-    /// Brings the index up to date until then; gives what it lacks still. What fails as [`Error::Corrupt`] is the index.
-    pub(crate) fn catch_up(self: &Arc<Self>, db: &Db, until: Instant) -> Result<Lack> {
+    /// Brings the index up to date until then; gives what it lacks still.
+    pub(crate) fn catch_up(self: &Arc<Self>, db: &Db, until: Instant) -> Result<Lack, Trouble> {
+        let lack = |indexer: &Arc<Self>| indexer.lack(db).map_err(|error| indexer.judged(error));
         loop {
-            let mut lack = self.lack(db)?;
-            if lack.is_nothing() {
-                self.note(lack.standing.generation, Some(lack.place));
-                return Ok(lack);
+            let mut lacking = lack(self)?;
+            if lacking.is_nothing() {
+                self.note(lacking.standing.generation, Some(lacking.place));
+                return Ok(lacking);
             }
             let mut was_busy = false;
-            while !was_busy && !lack.is_done() && Instant::now() < until {
-                was_busy = self.step(db, &mut lack)? == Changed::Busy;
+            while !was_busy && !lacking.is_done() && Instant::now() < until {
+                was_busy = self.step(db, &mut lacking)? == Changed::Busy;
             }
             if was_busy || Instant::now() >= until {
-                return self.lack(db);
+                return lack(self);
             }
         }
     }
 
     /// Does one batch of what is lacking; `None` when nothing is.
-    pub(crate) fn round(self: &Arc<Self>, db: &Db) -> Result<Option<Changed>> {
-        let mut lack = self.lack(db)?;
+    pub(crate) fn round(self: &Arc<Self>, db: &Db) -> Result<Option<Changed>, Trouble> {
+        let mut lack = self.lack(db).map_err(|error| self.judged(error))?;
         if lack.is_nothing() {
             self.note(lack.standing.generation, Some(lack.place));
             return Ok(None);
@@ -161,16 +186,17 @@ impl Indexer {
         if !self.index.exists()? {
             return Ok(Vec::new());
         }
-        match self.follow_all_records(db).and_then(|remains| Ok([remains, self.index.erase()?].concat())) {
-            Err(Error::Corrupt { .. }) => self.index.clear().map(|()| Vec::new()),
-            outcome => outcome,
+        let erase = || self.index.erase().map_err(Trouble::of_index);
+        match self.follow_all_records(db).and_then(|remains| Ok([remains, erase()?].concat())) {
+            Err(Trouble::Index(_)) => self.index.clear().map(|()| Vec::new()),
+            outcome => outcome.map_err(Trouble::into_error),
         }
     }
 
-    fn follow_all_records(self: &Arc<Self>, db: &Db) -> Result<Vec<String>> {
+    fn follow_all_records(self: &Arc<Self>, db: &Db) -> Result<Vec<String>, Trouble> {
         let until = Instant::now() + PATIENCE;
         loop {
-            let mut lack = self.lack(db)?;
+            let mut lack = self.lack(db).map_err(|error| self.judged(error))?;
             if lack.last_record <= lack.standing.records {
                 return Ok(Vec::new());
             }
@@ -186,10 +212,11 @@ impl Indexer {
     }
 
     /// Does one batch of what is lacking, and takes it from there.
-    fn step(self: &Arc<Self>, db: &Db, lack: &mut Lack) -> Result<Changed> {
+    fn step(self: &Arc<Self>, db: &Db, lack: &mut Lack) -> Result<Changed, Trouble> {
         let (this, work) = (Arc::clone(self), lack.clone());
-        let (batch, left) = block_on(db.read(move |tx| this.batch(tx, &work)))?;
-        let changed = self.index.change(lack.standing.generation, &batch)?;
+        let read = block_on(db.read(move |tx| this.batch(tx, &work)));
+        let (batch, left) = read.map_err(Trouble::Other)?;
+        let changed = self.index.change(lack.standing.generation, &batch).map_err(Trouble::of_index)?;
         if changed == Changed::Yes {
             let since = self.since(lack.standing.generation);
             // A purge leaves no thread behind that has changed.
@@ -199,6 +226,14 @@ impl Indexer {
             self.note(lack.standing.generation, since.filter(|_| !was_purged));
         }
         Ok(changed)
+    }
+
+    /// Whose damage it is that was met while both were read.
+    fn judged(&self, error: Error) -> Trouble {
+        match &error {
+            Error::Corrupt { .. } if matches!(self.index.check(), Err(Error::Corrupt { .. })) => Trouble::Index(error),
+            _ => Trouble::Other(error),
+        }
     }
 
     /// What the index lacks, as the store is now.

@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 
 use super::asking::{self, Question};
 use super::document::Readers;
-use super::indexing::{Indexer, Lack};
+use super::indexing::{Indexer, Lack, Trouble};
 use super::looking::{Found, Looker};
 use super::page::{FoundThread, SearchPage, SearchQuery};
 use super::query::{self, Query};
@@ -101,18 +101,19 @@ impl Search {
                 page.notices.extend(self.indexer.damage());
                 Some(lack)
             }
-            Err(error) => {
-                page.notices.push(self.refused(&error));
+            Err(Trouble::Index(error)) => {
+                page.notices.push(self.make_anew(&error));
+                None
+            }
+            Err(Trouble::Other(error)) => {
+                page.notices.push(unusable(&error));
                 None
             }
         }
     }
 
-    /// What is said when the index can't be asked; a damaged one is thrown away, and made anew from now on.
-    fn refused(&self, error: &Error) -> String {
-        if !matches!(error, Error::Corrupt { .. }) {
-            return format!("the search index can't be used, so the newest items were read one by one: {error}");
-        }
+    /// Throws a damaged index away, and says so.
+    fn make_anew(&self, error: &Error) -> String {
         match self.indexer.index.clear() {
             Ok(()) => format!(
                 "the search index was damaged and is being made anew; until then the newest items are read one by one ({error})"
@@ -129,7 +130,8 @@ impl Search {
             let fits = match self.indexer.index.find(&question.expr, next, RANKED) {
                 Ok(fits) => fits,
                 Err(error) => {
-                    page.notices.push(self.refused(&error));
+                    let is_damaged = matches!(error, Error::Corrupt { .. });
+                    page.notices.push(if is_damaged { self.make_anew(&error) } else { unusable(&error) });
                     return Ok(window);
                 }
             };
@@ -204,6 +206,10 @@ impl Search {
         let skip = cursor.id.parse().map_err(|_| Error::invalid("cursor", "it is damaged"))?;
         Ok(Start { upto: cursor.value, skip })
     }
+}
+
+fn unusable(error: &Error) -> String {
+    format!("the search index can't be used, so the newest items were read one by one: {error}")
 }
 
 /// Whether a window that begins at this number is the newest one.

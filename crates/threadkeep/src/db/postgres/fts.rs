@@ -154,6 +154,13 @@ impl PostgresIndex {
 }
 
 impl Index for PostgresIndex {
+    fn check(&self) -> Result<()> {
+        // The server keeps both in one place, and tells which table is damaged.
+        self.standing()?;
+        self.titles()?;
+        self.missing(1).map(drop)
+    }
+
     fn exists(&self) -> Result<bool> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).take();
         known.map_or_else(|| self.read(|tx| is_begun(tx)), Ok)
