@@ -239,12 +239,14 @@ fn compress(bytes: &[u8]) -> Option<Vec<u8>> {
         true => (&COMPRESSOR_SMALL, LEVEL_SMALL),
         false => (&COMPRESSOR, LEVEL),
     };
-    compressor.with_borrow_mut(|slot| {
+    let compress = |slot: &mut Option<zstd::bulk::Compressor<'static>>| {
         if slot.is_none() {
             *slot = zstd::bulk::Compressor::new(level).ok();
         }
         slot.as_mut()?.compress(bytes).ok()
-    })
+    };
+    // A thread that ends has no context any more.
+    compressor.try_with(|slot| compress(&mut slot.borrow_mut())).unwrap_or_else(|_| compress(&mut None))
 }
 
 fn unsqueeze(encoding: i64, size: usize, bytes: &[u8]) -> Result<Vec<u8>> {
@@ -257,13 +259,14 @@ fn unsqueeze(encoding: i64, size: usize, bytes: &[u8]) -> Result<Vec<u8>> {
 
 fn decompress(bytes: &[u8], capacity: usize) -> Result<Vec<u8>> {
     let damaged = |detail: String| Error::corrupt("item content", detail);
-    DECOMPRESSOR.with_borrow_mut(|slot| {
+    let decompress = |slot: &mut Option<zstd::bulk::Decompressor<'static>>| {
         if slot.is_none() {
             *slot = zstd::bulk::Decompressor::new().ok();
         }
         let decompressor = slot.as_mut().ok_or_else(|| damaged("no decompressor".to_owned()))?;
         decompressor.decompress(bytes, capacity).map_err(|error| damaged(error.to_string()))
-    })
+    };
+    DECOMPRESSOR.try_with(|slot| decompress(&mut slot.borrow_mut())).unwrap_or_else(|_| decompress(&mut None))
 }
 
 #[cfg(test)]

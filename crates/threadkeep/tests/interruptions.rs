@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use pollster::block_on;
 use threadkeep::{
     AppendOptions, Durability, Error, ItemId, ItemQuery, Kind, ListQuery, NewItem, NewThread, Role, Store,
-    StoreOptions, ThreadId, ThreadStore, TurnEnd, TurnQuery, TurnStatus, Uuid, Workspace,
+    StoreOptions, ThreadId, ThreadStore, TurnEnd, TurnQuery, TurnStatus, Uuid, Workspace, blocking,
 };
 
 fn open(folder: &Path) -> Store {
@@ -530,4 +530,29 @@ fn a_second_handle_does_not_take_the_locks_of_the_first() {
     drop((second, reading));
     assert_eq!(locks(), before);
     block_on(live.append(vec![say("after")])).unwrap();
+}
+
+/// A thread may keep a store in a variable of its own: it is closed when the thread ends, with what was only queued.
+#[test]
+fn a_store_that_its_thread_kept_is_closed_with_it() {
+    thread_local! {
+        static KEPT: std::cell::RefCell<Option<(blocking::Store, blocking::LiveThread)>> =
+            const { std::cell::RefCell::new(None) };
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let folder = temp.path().to_owned();
+    let ended = std::thread::spawn(move || {
+        KEPT.with_borrow_mut(|kept| {
+            let store = blocking::Store::open(StoreOptions::folder(folder)).unwrap();
+            let id = Some(ThreadId::new("kept").unwrap());
+            let workspace = store.workspace(Path::new("/w")).unwrap();
+            let live = workspace.create(NewThread { id, ..NewThread::default() }).unwrap();
+            let options = AppendOptions { durability: Durability::Queued, ..AppendOptions::default() };
+            live.append_with(vec![NewItem::message(Role::User, "x".repeat(5_000))], options).unwrap();
+            *kept = Some((store, live));
+        });
+    });
+    ended.join().unwrap();
+    let store = blocking::Store::open(StoreOptions::folder(temp.path())).unwrap();
+    assert_eq!(store.get(&ThreadId::new("kept").unwrap()).unwrap().items, 1);
 }

@@ -34,7 +34,13 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 /// Whether this thread will serve a queue that it has just asked, or wake its thread, before it sleeps or goes on.
 pub(super) fn will_serve(queue: &Arc<WriteQueue>) -> bool {
-    ASKED.with(|asked| asked.borrow_mut().as_mut().map(|asked| asked.push(Arc::clone(queue))).is_some())
+    of_this_thread(|asked| asked.borrow_mut().as_mut().map(|asked| asked.push(Arc::clone(queue)))).is_some()
+}
+
+/// Looks at what this thread has asked. A thread that ends has nothing left to look at, and may still drop a store that it kept in
+/// a variable of its own: then its requests are left to the writer's thread.
+fn of_this_thread<T>(look: impl FnOnce(&RefCell<Option<Vec<Arc<WriteQueue>>>>) -> Option<T>) -> Option<T> {
+    ASKED.try_with(look).ok().flatten()
 }
 
 /// Says that this thread waits; what it asked for and did not serve is left to the others when it stops.
@@ -44,20 +50,19 @@ struct Waiting {
 
 impl Waiting {
     fn begin() -> Self {
-        Self { before: ASKED.with(|asked| asked.replace(Some(Vec::new()))) }
+        Self { before: of_this_thread(|asked| asked.replace(Some(Vec::new()))) }
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let asked = ASKED.with(|asked| asked.replace(self.before.take()));
+        let asked = of_this_thread(|asked| asked.replace(self.before.take()));
         asked.into_iter().flatten().for_each(|queue| queue.wake());
     }
 }
 
 /// Serves the queues that this thread asked, once each; says whether any was served.
 fn help() -> bool {
-    let take = |asked: &RefCell<Option<Vec<Arc<WriteQueue>>>>| asked.borrow_mut().as_mut().map(std::mem::take);
-    let asked = ASKED.with(take).unwrap_or_default();
+    let asked = of_this_thread(|asked| asked.borrow_mut().as_mut().map(std::mem::take)).unwrap_or_default();
     asked.iter().filter(|queue| queue.serve_if_idle()).count() > 0
 }

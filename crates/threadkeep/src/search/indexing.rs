@@ -15,6 +15,7 @@ use crate::id::{ItemKey, WorkspaceId};
 use crate::item::{Kind, Role};
 use crate::log::{path, read};
 use crate::records;
+use crate::rollout::marks::Moment;
 use crate::seal::Record;
 use crate::time::Timestamp;
 
@@ -27,8 +28,6 @@ const BRANCHES: usize = 100_000;
 const RECORDS: i64 = 500;
 /// How many items before a tool's result its call is looked for.
 const CALL_WITHIN: i64 = 64;
-/// A transaction that runs beside others may be committed at a place in the order by update that is lower by as much.
-const SLACK: i64 = 64;
 const ROWS: i64 = 256;
 /// How long others that change the index are waited for where it matters.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -37,13 +36,10 @@ const STEP: Duration = Duration::from_millis(20);
 statements! {
     SOURCES = "SELECT key, kind, role, format, created_at, size, encoding, CASE WHEN size <= ?4 THEN content END, hash FROM items
         WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3";
-    HASH_OF = "SELECT hash FROM items WHERE key = ?1";
     BRANCH = "SELECT b.base, t.workspace FROM branches b LEFT JOIN threads t ON t.id = b.thread WHERE b.key = ?1";
-    KEY_OF = "SELECT key FROM items WHERE id = ?1";
     TITLES = "SELECT id, title, workspace FROM threads WHERE title IS NOT NULL AND shelf < 3 ORDER BY id";
     TITLES_SINCE = "SELECT id, title, workspace FROM threads WHERE updated >= ?1 AND shelf < 3 ORDER BY id";
     TITLE_OF = "SELECT id, title, workspace FROM threads WHERE id = ?1 AND shelf < 3";
-    HIGHEST_PLACE = "SELECT updated FROM threads ORDER BY updated DESC LIMIT 1";
 }
 
 /// The index of a store, and what is known of how far it is.
@@ -263,13 +259,11 @@ impl Indexer {
 
     fn look(&self, tx: &mut dyn Tx) -> Result<Lack> {
         let standing = self.index.standing()?;
-        let last_record = records::last(tx)?.0;
+        let Moment { updated: place, records: last_record } = Moment::now(tx)?;
         let records = match last_record > standing.records {
             true => records::page(tx, standing.records, RECORDS)?,
             false => Vec::new(),
         };
-        let place = query_one(tx, HIGHEST_PLACE, &[], |row| row.int(0))?.unwrap_or(0);
-        let slack = if tx.clock()?.is_some() { SLACK } else { 0 };
         let since = self.since(standing.generation).filter(|_| records.is_empty());
         let mut behind = self.index.behind(tx, since, BRANCHES)?;
         {
@@ -280,16 +274,7 @@ impl Indexer {
         let missing = self.index.missing(BATCH)?;
         // What somebody else indexes meanwhile is not behind any more, and has a number that was not there at first.
         let standing = Standing { top: self.index.standing()?.top, ..standing };
-        Ok(Lack {
-            behind,
-            missing,
-            titles,
-            forgotten_titles,
-            records,
-            last_record,
-            place: place.saturating_sub(slack),
-            standing,
-        })
+        Ok(Lack { behind, missing, titles, forgotten_titles, records, last_record, place, standing })
     }
 
     /// The titles that the index has not as they are, and those that it has and the store has not.
@@ -363,8 +348,7 @@ impl Indexer {
                 batch.added.extend(title.filter(|_| !is_known).and_then(|title| title_document(&title, None)));
                 continue;
             };
-            let id = item.id.as_bytes().as_slice();
-            if let Some(key) = query_one(tx, KEY_OF, &[id.into()], |row| row.int(0))?
+            if let Some(ItemKey(key)) = path::key_by_id(tx, item.id)?
                 && !batch.forgotten.contains(&(key, key))
             {
                 batch.forgotten.push((key, key));
@@ -390,9 +374,8 @@ impl Indexer {
         let mut from = ItemKey::new(behind.branch, base).0;
         if let Some(is) = behind.is {
             let reached = ItemKey::new(behind.branch, is.depth).0;
-            let hash = query_one(tx, HASH_OF, &[reached.into()], |row| Ok(row.blob(0)?.to_vec()))?;
-            match hash {
-                Some(hash) if hash == is.hash && reached <= tip => from = reached + 1,
+            match path::link_at(tx, ItemKey(reached))? {
+                Some((hash, _)) if hash.0 == is.hash && reached <= tip => from = reached + 1,
                 // The index was made of another store, or of one that has lost commits since.
                 _ => batch.forgotten.push(whole),
             }
