@@ -1,7 +1,7 @@
 //! Looking at documents that fit: whether they pass what no tag says, whom they belong to, and what is shown of them.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::asking::{Checks, Question};
 use super::document::{self, Readers, Source, Tools};
@@ -247,25 +247,28 @@ impl Looker {
         }
     }
 
-    fn is_wanted(&mut self, tx: &mut dyn Tx, thread: &ThreadId) -> Result<bool> {
-        let Some(facts) = self.thread(tx, thread)? else { return Ok(false) };
+    /// Whether a thread is one of those that are searched at all.
+    fn sees(&self, facts: &Facts) -> bool {
         let is_on_shelf = match facts.shelf {
             Shelf::Active | Shelf::Archived => true,
             Shelf::Trashed => self.trashed,
             Shelf::Stub => false,
         };
-        let is_seen = match self.scope {
-            Scope::All => true,
-            Scope::Workspace(workspace) => facts.workspace == Some(workspace),
-        };
+        is_on_shelf
+            && match self.scope {
+                Scope::All => true,
+                Scope::Workspace(workspace) => facts.workspace == Some(workspace),
+            }
+    }
+
+    fn is_wanted(&mut self, tx: &mut dyn Tx, thread: &ThreadId) -> Result<bool> {
+        let Some(facts) = self.thread(tx, thread)? else { return Ok(false) };
         let checks = &self.question.checks;
-        let title = || text::normal(&[(Field::Title, facts.title.as_deref().unwrap_or_default())]);
-        Ok(is_on_shelf
-            && is_seen
+        Ok(self.sees(&facts)
             && checks.workspaces.admits(|workspace| facts.workspace == Some(*workspace))
             && checks.agents.admits(|agent| facts.agent.as_deref().is_some_and(|it| folded(it) == *agent))
             && (checks.titles.is_empty() || {
-                let title = title();
+                let title = text::normal(&[(Field::Title, facts.title.as_deref().unwrap_or_default())]);
                 checks.titles.admits(|node: &Node| matching::holds(node, &title))
             }))
     }
@@ -363,7 +366,8 @@ impl Looker {
         shared_with.retain(|other| *other != thread.id);
         let mut seen = Vec::new();
         for other in shared_with {
-            if self.is_wanted(tx, &other)? && !seen.contains(&other) && seen.len() < MOST_SHARERS {
+            let is_seen = self.thread(tx, &other)?.is_some_and(|facts| self.sees(&facts));
+            if is_seen && !seen.contains(&other) && seen.len() < MOST_SHARERS {
                 seen.push(other);
             }
         }
@@ -431,7 +435,7 @@ fn sharers(tx: &mut dyn Tx, key: i64) -> Result<Vec<ThreadId>> {
             break;
         }
     }
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     found.retain(|thread| seen.insert(thread.clone()));
     Ok(found)
 }

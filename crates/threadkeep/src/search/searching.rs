@@ -1,12 +1,12 @@
 //! Answering a search: the index is brought up to date and asked, what it lacks is read, and the newest that fit are ranked.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::tz::TimeZone;
 
 use super::asking::{self, Question};
-use super::document::Readers;
 use super::indexing::{Indexer, Lack, Trouble};
 use super::looking::{Found, Looker};
 use super::page::{FoundThread, SearchPage, SearchQuery};
@@ -21,8 +21,8 @@ use crate::id::ThreadId;
 use crate::threads::Scope;
 use crate::time::Timestamp;
 
-/// How many of the newest documents that fit are ranked against each other: reading and ranking one costs some ten microseconds,
-/// and of more than that nobody reads on.
+/// How many of the newest documents that fit are ranked against each other: reading and ranking one costs some 50 µs, which is most
+/// of what a search costs (`docs/benchmarks.md`).
 pub(crate) const RANKED: usize = 200;
 /// How many documents are looked at until so many pass what no tag says.
 const MOST_LOOKED_AT: usize = 50_000;
@@ -62,14 +62,18 @@ impl Search {
         let upto = start.map_or_else(|| lack.as_ref().map_or(0, |lack| lack.standing.top), |start| start.upto);
         let mut window = match &lack {
             Some(_) => self.window(&query, &question, upto, &mut page)?,
-            None => Window { found: Vec::new(), next: None, looked_at: 0 },
+            None => Window { found: Vec::new(), next: None },
         };
         // What is not in the index yet is newer than what is, or about to be: it belongs to the first window.
         if start.is_none_or(|start| start.skip > 0 && is_first(start.upto, lack.as_ref())) {
-            let read = tail::read(&self, &query, &question, lack.as_ref(), &mut page.notices)?;
-            window.join(read);
+            window.found.extend(tail::read(&self, &query, &question, lack.as_ref(), &mut page.notices)?);
         }
-        self.fill(page, window, &query, Start { upto, skip: start.map_or(0, |start| start.skip) })
+        self.fill(
+            page,
+            window,
+            self.looker(&query, &question),
+            Start { upto, skip: start.map_or(0, |start| start.skip) },
+        )
     }
 
     fn parse(&self, page: &mut SearchPage) -> Query {
@@ -124,8 +128,8 @@ impl Search {
 
     /// The newest documents that fit, ranked.
     fn window(&self, query: &Query, question: &Question, upto: i64, page: &mut SearchPage) -> Result<Window> {
-        let mut window = Window { found: Vec::new(), next: None, looked_at: 0 };
-        let mut next = upto;
+        let mut window = Window { found: Vec::new(), next: None };
+        let (mut next, mut looked_at) = (upto, 0);
         loop {
             let fits = match self.indexer.index.find(&question.expr, next, RANKED) {
                 Ok(fits) => fits,
@@ -136,11 +140,11 @@ impl Search {
                 }
             };
             let (count, last) = (fits.len(), fits.last().map(|fit| fit.number));
-            window.looked_at += count;
+            looked_at += count;
             window.found.extend(self.look(query, question, fits)?);
             let Some(last) = last.filter(|_| count == RANKED) else { return Ok(window) };
             next = last - 1;
-            if window.found.len() >= RANKED || window.looked_at >= MOST_LOOKED_AT {
+            if window.found.len() >= RANKED || looked_at >= MOST_LOOKED_AT {
                 window.next = Some(next);
                 return Ok(window);
             }
@@ -154,12 +158,12 @@ impl Search {
     }
 
     pub(super) fn looker(&self, query: &Query, question: &Question) -> Looker {
-        let readers: &Readers = &self.indexer.readers;
-        Looker::new(self.scope, self.asked.trashed, self.now, readers.clone(), query.clone(), question.clone())
+        let readers = self.indexer.readers.clone();
+        Looker::new(self.scope, self.asked.trashed, self.now, readers, query.clone(), question.clone())
     }
 
     /// Chooses what stands on the page, and reads what is shown of it.
-    fn fill(&self, mut page: SearchPage, mut window: Window, query: &Query, start: Start) -> Result<SearchPage> {
+    fn fill(&self, mut page: SearchPage, mut window: Window, looker: Looker, start: Start) -> Result<SearchPage> {
         window.found.sort_by(Found::order);
         window.found.dedup_by(|one, other| one.subject == other.subject);
         page.matches = window.found.len();
@@ -178,18 +182,13 @@ impl Search {
         };
         page.is_all = window.next.is_none();
         page.next_cursor = next.map(|next| self.cursor(next));
-        let (looker, shown, width) = (self.looker_for(query), self.asked.per_thread.max(1), self.asked.width);
+        let (shown, width) = (self.asked.per_thread.max(1), self.asked.width);
         page.threads = block_on(self.db.read(move |tx| {
             let mut looker = looker.clone();
             let threads = groups.iter().map(|group| looker.show(tx, group, shown, width));
             threads.filter_map(Result::transpose).collect::<Result<Vec<FoundThread>>>()
         }))?;
         Ok(page)
-    }
-
-    fn looker_for(&self, query: &Query) -> Looker {
-        let question = Question { expr: crate::db::index::Expr::Any(Vec::new()), checks: asking::Checks::default() };
-        self.looker(query, &question)
     }
 
     fn tag(&self) -> String {
@@ -223,19 +222,12 @@ pub(crate) struct Window {
     found: Vec<Found>,
     /// The number from which the next window goes down; `None` when this is the last one.
     next: Option<i64>,
-    looked_at: usize,
-}
-
-impl Window {
-    fn join(&mut self, more: Vec<Found>) {
-        self.found.extend(more);
-    }
 }
 
 /// The hits of each thread together, in the order of the first of each.
 fn grouped(found: Vec<Found>) -> Vec<Vec<Found>> {
     let mut groups: Vec<(ThreadId, Vec<Found>)> = Vec::new();
-    let mut places = std::collections::HashMap::new();
+    let mut places = HashMap::new();
     for found in found {
         let place = *places.entry(found.thread.clone()).or_insert_with(|| {
             groups.push((found.thread.clone(), Vec::new()));
