@@ -28,6 +28,7 @@ statements! {
     INDEX_STANDING = "SELECT records, generation, top FROM search_state WHERE only_row = 1";
     INDEX_TO_CHANGE = "SELECT records, generation, top FROM search_state WHERE only_row = 1 FOR UPDATE SKIP LOCKED";
     INDEX_TO_CLEAR = "SELECT generation FROM search_state WHERE only_row = 1 FOR UPDATE";
+    INDEXED_BRANCHES = "SELECT branch, depth, hash FROM search_progress";
     BRANCHES_BEHIND = concat!("SELECT s.branch, s.tip, p.depth, p.hash
         FROM (SELECT ", tip_columns!(), " FROM branches b JOIN threads t ON t.id = b.thread) s (branch, tip, hash)
         LEFT JOIN search_progress p ON p.branch = s.branch
@@ -155,10 +156,14 @@ impl PostgresIndex {
 
 impl Index for PostgresIndex {
     fn check(&self) -> Result<()> {
-        // The server keeps both in one place, and tells which table is damaged.
         self.standing()?;
         self.titles()?;
-        self.missing(1).map(drop)
+        self.read(|tx| {
+            tx.query(INDEXED_BRANCHES, &[], &mut |row| {
+                read_progress(row, row.int(0)?, 1)?;
+                Ok(ControlFlow::Continue(()))
+            })
+        })
     }
 
     fn exists(&self) -> Result<bool> {
@@ -255,14 +260,17 @@ fn read_standing(row: &Row<'_>) -> Result<Standing> {
 fn read_behind(row: &Row<'_>) -> Result<Behind> {
     let branch = row.int(0)?;
     let tip = row.opt_int(1)?.map(|depth| (branch << 32) | depth);
-    let is = row.opt_int(2)?.map(|depth| {
-        Ok(Progress {
-            branch,
-            depth: row.parse(2, u32::try_from(depth).ok(), "a depth")?,
-            hash: row.parse(3, row.blob(3)?.try_into().ok(), "a hash")?,
-        })
-    });
+    let is = row.opt_int(2)?.map(|_| read_progress(row, branch, 2));
     Ok(Behind { branch, is: is.transpose()?, tip })
+}
+
+/// How far a branch is, by the columns from `at` on.
+fn read_progress(row: &Row<'_>, branch: i64, at: usize) -> Result<Progress> {
+    Ok(Progress {
+        branch,
+        depth: row.parse(at, u32::try_from(row.int(at)?).ok(), "a depth")?,
+        hash: row.parse(at + 1, row.blob(at + 1)?.try_into().ok(), "a hash")?,
+    })
 }
 
 fn apply(tx: &mut dyn Tx, generation: i64, batch: &Batch) -> Result<Changed> {
