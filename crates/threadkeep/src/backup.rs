@@ -273,9 +273,8 @@ fn prepare(database: &Path, options: &StoreOptions) -> Result<u64> {
 
 /// Gives a verified copy the journal that a store in this folder has: many programs that open it at once could not do that.
 pub(crate) fn set_journal(database: &Path, folder: &Path) -> Result<()> {
-    let journal = if sqlite::shared_file_system(folder).is_some() { Journal::Rollback } else { Journal::Wal };
     let connection = alone(database)?;
-    pragmas::set_journal(&connection, journal)?;
+    pragmas::set_journal(&connection, sqlite::wanted_journal(folder))?;
     connection.close().map_err(|(_, error)| sqlite::engine_error(error))?;
     match half_of(database) {
         Some(half) => Err(Error::Backend { detail: format!("{} was left by closing it", half.display()) }),

@@ -15,6 +15,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use threadkeep::blocking::Store;
@@ -245,6 +246,26 @@ fn eight_processes_that_open_an_old_store_at_once_bring_it_forward_once() {
             );
         }
     }
+}
+
+/// A copied store has a rollback journal, and the first who opens it gives it its log. The engine tells a second one at once
+/// that the database is locked, as it tells whoever comes while somebody else writes; an opener waits as long as it was told to.
+#[test]
+fn an_opener_waits_for_the_journal_to_be_switched() {
+    let temp = tempfile::tempdir().unwrap();
+    lay(&old_schemas().pop().unwrap(), temp.path());
+    let other = sql(temp.path());
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let bound = Duration::from_millis(200);
+    let options = || StoreOptions::folder(temp.path()).busy_bound(bound);
+    let begun = Instant::now();
+    let refused = Store::open(options()).unwrap_err();
+    assert!(matches!(refused, Error::Busy { .. }), "{refused:?}");
+    assert!(begun.elapsed() >= bound, "{:?}", begun.elapsed());
+    drop(other);
+    Store::open(options()).unwrap();
+    let journal: String = sql(temp.path()).query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap();
+    assert_eq!(journal, "wal");
 }
 
 /// A disk that is too full to bring a store forward leaves it as it was, with nothing half made beside it; with room it goes on.

@@ -67,7 +67,7 @@ pub(crate) enum Journal {
     Memory,
 }
 
-/// Switches to the journal. SQLite may answer busy here without waiting, so the caller holds the opening lock.
+/// Switches to the journal. SQLite may answer busy here without waiting, so the caller holds the opening lock, or is alone.
 pub(crate) fn set_journal(connection: &Connection, journal: Journal) -> Result<Journal> {
     let word = match journal {
         Journal::Wal => "WAL",

@@ -32,6 +32,8 @@ const DAMAGED_BITS: u32 = 2;
 const HEADER_BYTES: usize = 100;
 /// With fewer bytes free the index of the log can't be made: it has 32 KiB.
 const LEAST_ROOM: u64 = 64 << 10;
+/// Creating a store takes milliseconds and waiting for it is rare, so a short sleep is fair enough.
+const LOCK_STEP: Duration = Duration::from_millis(5);
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
 /// Where a store lives and how it is opened.
@@ -98,7 +100,7 @@ fn open_current(location: &Location, folder: &Path, database: &Path) -> Result<O
     let has_log = beside(database, "-wal").exists();
     let connection = connect(database)?;
     match state(&connection, location, database) {
-        Ok(State::Current) => finish(location, connection, here).map(Some),
+        Ok(State::Current) if has_its_journal(&connection, folder)? => finish(location, connection, here).map(Some),
         Ok(_) => Ok(None),
         Err(refused) => {
             leave_log(&connection, has_log);
@@ -343,30 +345,55 @@ fn remove_begun(backups: &Path) -> Result<()> {
 
 fn finish(location: &Location, connection: Connection, here: OpenHere) -> Result<Opened> {
     let mut notices = Vec::new();
-    let database = &location.database().unwrap_or_default();
-    let wanted = match location.folder.as_deref().and_then(shared_file_system) {
-        None => Journal::Wal,
-        Some(name) => {
-            notices.push(format!(
-                "{} is on {name}, where write-ahead logging can corrupt a database: \
-                 a rollback journal is used, and every commit is synced",
-                database.display()
-            ));
-            Journal::Rollback
-        }
-    };
-    let current = connection.query_row("PRAGMA journal_mode", [], |row| row.get::<_, String>(0));
-    let current = current.map_err(|error| at(database, error))?;
-    let is_wal = current.eq_ignore_ascii_case("wal");
-    let journal = match (wanted, is_wal) {
-        (Journal::Wal, true) => Journal::Wal,
-        (Journal::Rollback, false) => Journal::Rollback,
-        _ => pragmas::set_journal(&connection, wanted)?,
+    let folder = location.folder.as_deref().unwrap_or(Path::new("."));
+    let database = &folder.join(DATABASE);
+    if let Some(name) = shared_file_system(folder) {
+        notices.push(format!(
+            "{} is on {name}, where write-ahead logging can corrupt a database: \
+             a rollback journal is used, and every commit is synced",
+            database.display()
+        ));
+    }
+    let wanted = wanted_journal(folder);
+    let journal = match journal_of(&connection, database)? {
+        journal if journal == wanted => journal,
+        _ => switch_journal(&connection, wanted, location.busy_bound)?,
     };
     if journal != wanted {
         notices.push(format!("{} can't use a write-ahead log here: a rollback journal is used", database.display()));
     }
     Ok(Opened { connection, journal, notices, here: Some(here) })
+}
+
+/// The journal that a store in this folder has.
+pub(crate) fn wanted_journal(folder: &Path) -> Journal {
+    if shared_file_system(folder).is_some() { Journal::Rollback } else { Journal::Wal }
+}
+
+/// Whether the journal is the wanted one; where it is not, it is switched under the lock for opening alone.
+fn has_its_journal(connection: &Connection, folder: &Path) -> Result<bool> {
+    Ok(journal_of(connection, &folder.join(DATABASE))? == wanted_journal(folder))
+}
+
+fn journal_of(connection: &Connection, database: &Path) -> Result<Journal> {
+    let mode = connection.query_row("PRAGMA journal_mode", [], |row| row.get::<_, String>(0));
+    let mode = mode.map_err(|error| at(database, error))?;
+    Ok(if mode.eq_ignore_ascii_case("wal") { Journal::Wal } else { Journal::Rollback })
+}
+
+/// Switches the journal, and waits for those who are reading: the engine asks its busy handler not at all where two who read
+/// want to write, and says at once that the database is locked.
+fn switch_journal(connection: &Connection, wanted: Journal, bound: Duration) -> Result<Journal> {
+    let mut waited = Duration::ZERO;
+    loop {
+        match pragmas::set_journal(connection, wanted) {
+            Err(Error::Busy { .. }) if waited < bound => {
+                std::thread::sleep(LOCK_STEP);
+                waited += LOCK_STEP;
+            }
+            switched => return switched,
+        }
+    }
 }
 
 /// Names the file system when several machines may see it: there a shared-memory index is not coherent.
@@ -678,15 +705,13 @@ fn check_locks(folder: &Path, path: &Path, file: &File) -> Result<()> {
 }
 
 fn wait_for(path: &Path, bound: Duration, lock: impl Fn() -> Result<(), std::fs::TryLockError>) -> Result<()> {
-    // Creating a store takes milliseconds and the wait is rare, so a short sleep is fair enough here.
-    let step = Duration::from_millis(5);
     let mut waited = Duration::ZERO;
     loop {
         match lock() {
             Ok(()) => return Ok(()),
             Err(std::fs::TryLockError::WouldBlock) if waited < bound => {
-                std::thread::sleep(step);
-                waited += step;
+                std::thread::sleep(LOCK_STEP);
+                waited += LOCK_STEP;
             }
             Err(std::fs::TryLockError::WouldBlock) => {
                 let detail = format!("another process has been creating, migrating or replacing it for {bound:?}");
