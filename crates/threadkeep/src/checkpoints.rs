@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 
 use serde::Serialize;
 
+use crate::changes::{self, Area, Note, Verb};
 use crate::content::{self, Blob};
 use crate::cursor::Cursor;
 use crate::db::{Row, Tx, Value, query_one, statements};
@@ -155,7 +156,8 @@ pub(crate) fn save(tx: &mut dyn Tx, hold: &Hold, ready: &Ready) -> Result<Checkp
         Some(address) => Some(head::resolve(tx, &hold.thread, address)?),
         None => head::head_of(tx, &hold.thread)?.0,
     };
-    put(tx, &hold.thread, &Place { name: &ready.name, item, created_at: hold.now, tick }, &ready.state)?;
+    let replaced = put(tx, &hold.thread, &Place { name: &ready.name, item, created_at: hold.now, tick }, &ready.state)?;
+    note(tx, hold, tick, &ready.name, if replaced { Verb::Changed } else { Verb::Created })?;
     named(tx, &hold.thread, &ready.name)?.ok_or_else(|| Error::not_found("checkpoint", &ready.name))
 }
 
@@ -167,8 +169,8 @@ pub(crate) struct Place<'a> {
     pub(crate) tick: i64,
 }
 
-/// Writes a checkpoint's row and its state; a state that no checkpoint has any more goes.
-pub(crate) fn put(tx: &mut dyn Tx, thread: &ThreadId, row: &Place<'_>, state: &Blob) -> Result<()> {
+/// Writes a checkpoint's row and its state; a state that no checkpoint has any more goes. Says whether it replaced one.
+pub(crate) fn put(tx: &mut dyn Tx, thread: &ThreadId, row: &Place<'_>, state: &Blob) -> Result<bool> {
     let id: Value<'_> = thread.as_str().into();
     let digest = Value::Blob(&state.digest.0);
     let former = digest_of(tx, thread, row.name)?;
@@ -176,10 +178,10 @@ pub(crate) fn put(tx: &mut dyn Tx, thread: &ThreadId, row: &Place<'_>, state: &B
     tx.execute(PUT_STATE, &[id, digest, size.into(), state.encoding.into(), Value::Blob(&state.data)])?;
     let item = row.item.map(|item| item.0).into();
     tx.execute(PUT, &[id, row.name.into(), item, digest, row.created_at.0.into(), row.tick.into()])?;
-    match former {
-        Some(former) if former != state.digest.0 => tx.execute(DROP_UNUSED, &[id, Value::Blob(&former)]).map(drop),
-        _ => Ok(()),
+    if let Some(former) = former.as_ref().filter(|former| **former != state.digest.0) {
+        tx.execute(DROP_UNUSED, &[id, Value::Blob(former)])?;
     }
+    Ok(former.is_some())
 }
 
 /// Reads the checkpoint of a name, or the one that was saved last.
@@ -261,12 +263,19 @@ pub(crate) fn page(tx: &mut dyn Tx, thread: &ThreadId, query: &CheckpointQuery) 
 /// Deletes a checkpoint; says whether there was one.
 pub(crate) fn delete(tx: &mut dyn Tx, hold: &Hold, name: &str) -> Result<bool> {
     check_name(name)?;
-    threads::hold(tx, hold)?;
+    let tick = threads::hold(tx, hold)?;
     let id: Value<'_> = hold.thread.as_str().into();
     let Some(digest) = digest_of(tx, &hold.thread, name)? else { return Ok(false) };
     tx.execute(DELETE, &[id, name.into()])?;
     tx.execute(DROP_UNUSED, &[id, Value::Blob(&digest)])?;
+    note(tx, hold, tick, name, Verb::Deleted)?;
     Ok(true)
+}
+
+/// Notes for those who follow what became of a checkpoint.
+fn note(tx: &mut dyn Tx, hold: &Hold, tick: i64, name: &str, verb: Verb) -> Result<()> {
+    let note = Note { area: Area::Checkpoint, verb, subject: Some(name), now: hold.now };
+    changes::note(tx, &hold.thread, Some(tick), note)
 }
 
 /// What makes the state of one checkpoint of that of another.

@@ -622,6 +622,7 @@ pub(crate) fn all_statements() -> Vec<Statement> {
         crate::goals::ALL,
         crate::jobs::ALL,
         crate::checkpoints::ALL,
+        crate::changes::ALL,
         crate::workspaces::ALL,
         crate::writers::ALL,
         crate::claims::ALL,

@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 use uuid::Uuid;
 
+use crate::changes::{self, Area, Note, Verb};
 use crate::cursor::Cursor;
 use crate::db::{Row, Tx, Value, query_one, statements};
 use crate::error::{Error, Result};
@@ -279,7 +280,8 @@ pub(crate) fn set(tx: &mut dyn Tx, hold: &Hold, new: &NewGoal, id: GoalId) -> Re
         return Err(Error::AlreadyExists { what: "goal", id: id.to_string() });
     }
     let goal = begun(hold, new, id, tick)?;
-    end(tx, hold, tick)?;
+    let replaced = end(tx, hold, tick)?;
+    note(tx, hold, tick, if replaced { Verb::Changed } else { Verb::Created })?;
     insert(tx, goal).map(restored)
 }
 
@@ -291,6 +293,7 @@ pub(crate) fn update(tx: &mut dyn Tx, hold: &Hold, patch: &GoalPatch, id: GoalId
     expect(&before, patch.expect)?;
     let mut after = patched(before.clone(), patch)?;
     (after.updated_at, after.tick) = (before.updated_at.max(hold.now), tick);
+    note(tx, hold, tick, Verb::Changed)?;
     if asks_for(&before) != asks_for(&after) {
         end(tx, hold, tick)?;
         (after.id, after.created_at) = (id, hold.now);
@@ -316,6 +319,7 @@ pub(crate) fn accrue(tx: &mut dyn Tx, hold: &Hold, usage: &GoalUsage) -> Result<
     }
     // After the repetition: what was counted once was for the right goal then.
     expect(&before, usage.goal)?;
+    note(tx, hold, tick, Verb::Changed)?;
     let [tokens, seconds, continuations] = sums;
     let args = [thread, tokens, seconds, continuations, hold.now.0.into(), tick.into()];
     Ok(query_one(tx, ACCRUE, &args, |row| read(row, &hold.thread))?.map(restored))
@@ -328,6 +332,7 @@ pub(crate) fn check(tx: &mut dyn Tx, hold: &Hold, found: &GoalCheck) -> Result<O
     let mut after = checked(before.clone(), found)?;
     if after != before {
         (after.updated_at, after.tick) = (before.updated_at.max(hold.now), tick);
+        note(tx, hold, tick, Verb::Changed)?;
         put(tx, hold, &after)?;
     }
     Ok(Some(restored(after)))
@@ -336,7 +341,11 @@ pub(crate) fn check(tx: &mut dyn Tx, hold: &Hold, found: &GoalCheck) -> Result<O
 /// Takes the goal of a thread away; says whether there was one. Its revisions stay in the history.
 pub(crate) fn clear(tx: &mut dyn Tx, hold: &Hold) -> Result<bool> {
     let tick = threads::hold(tx, hold)?;
-    end(tx, hold, tick)
+    let ended = end(tx, hold, tick)?;
+    if ended {
+        note(tx, hold, tick, Verb::Deleted)?;
+    }
+    Ok(ended)
 }
 
 /// Reads a page of the revisions of a thread's goal.
@@ -571,6 +580,12 @@ fn put(tx: &mut dyn Tx, hold: &Hold, goal: &Goal) -> Result<()> {
 }
 
 /// Ends the present revision; says whether there was one.
+/// Notes for those who follow that the goal of the thread is another.
+fn note(tx: &mut dyn Tx, hold: &Hold, tick: i64, verb: Verb) -> Result<()> {
+    let note = Note { area: Area::Goal, verb, subject: None, now: hold.now };
+    changes::note(tx, &hold.thread, Some(tick), note)
+}
+
 fn end(tx: &mut dyn Tx, hold: &Hold, tick: i64) -> Result<bool> {
     Ok(tx.execute(END, &[hold.thread.as_str().into(), hold.now.0.into(), tick.into()])? > 0)
 }

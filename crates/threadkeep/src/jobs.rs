@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::changes::{self, Area, Note, Verb};
 use crate::claim::Holder;
 use crate::cursor::Cursor;
 use crate::db::{Row, Tx, Value, query_all, query_one, statements};
@@ -347,7 +348,9 @@ pub(crate) fn add(tx: &mut dyn Tx, scope: Scope, new: &NewJob, id: &JobId, now: 
         Error::AlreadyExists { .. } => Error::AlreadyExists { what: "job", id: id.to_string() },
         other => other,
     })?;
-    get(tx, scope, id)
+    let job = get(tx, scope, id)?;
+    note(tx, &job, Verb::Created, now)?;
+    Ok(job)
 }
 
 /// Reads a job.
@@ -411,6 +414,7 @@ pub(crate) fn claim(
     };
     for _ in 0..CLAIM_ATTEMPTS {
         if let Some(claimed) = query_one(tx, statement, &args, read)? {
+            note(tx, &claimed, Verb::Changed, now)?;
             return Ok(Some(claimed));
         }
         // Every one that is due may have been in somebody's hand, who then did not take it.
@@ -458,14 +462,15 @@ pub(crate) fn update(tx: &mut dyn Tx, scope: Scope, id: &JobId, patch: &JobPatch
 }
 
 /// Deletes a job that does not run, damaged or not.
-pub(crate) fn delete(tx: &mut dyn Tx, scope: Scope, id: &JobId) -> Result<()> {
+pub(crate) fn delete(tx: &mut dyn Tx, scope: Scope, id: &JobId, now: Timestamp) -> Result<()> {
     let found = query_one(tx, LOCKED, &[id.as_str().into()], read_listed)?;
     let job = found.filter(|job| is_seen(scope, job)).ok_or_else(|| Error::not_found("job", id))?;
     if job.status == JobStatus::Running {
         let found = "running".to_owned();
         return Err(Error::Conflict { what: "job", expected: "one that does not run".to_owned(), found });
     }
-    tx.execute(DELETE, &[id.as_str().into()]).map(drop)
+    tx.execute(DELETE, &[id.as_str().into()])?;
+    note(tx, &job, Verb::Deleted, now)
 }
 
 /// The jobs that run, whether their workers are alive or not; the order of their last change.
@@ -770,7 +775,17 @@ fn put(tx: &mut dyn Tx, mut job: Job, now: Timestamp, requeued: bool) -> Result<
         job.tick.into(),
     ];
     tx.execute(PUT, &args)?;
+    note(tx, &job, Verb::Changed, now)?;
     Ok(job)
+}
+
+/// Notes for those who follow what became of a job.
+fn note(tx: &mut dyn Tx, job: &Job, verb: Verb, now: Timestamp) -> Result<()> {
+    let note = Note { area: Area::Job, verb, subject: Some(job.id.as_str()), now };
+    match &job.thread {
+        Some(thread) => changes::note(tx, thread, None, note),
+        None => changes::note_in(tx, job.workspace, note),
+    }
 }
 
 fn number(number: u64) -> i64 {

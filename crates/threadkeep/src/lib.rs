@@ -32,6 +32,7 @@ mod backup;
 pub mod blocking;
 mod branch;
 pub mod chain;
+mod changes;
 mod checkpoints;
 mod claim;
 mod claims;
@@ -83,6 +84,7 @@ mod readme {}
 
 pub use backup::{BackupReport, RestoreReport};
 pub use branch::{Branch, Tree};
+pub use changes::{Area, Verb};
 pub use checkpoints::{Checkpoint, CheckpointDiff, CheckpointInfo, CheckpointQuery, NewCheckpoint};
 pub use claim::{ClaimInfo, Holder, ReleaseRequest};
 pub use copy::{CopyProblem, CopyProgress, CopyReport};

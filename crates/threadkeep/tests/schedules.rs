@@ -29,6 +29,7 @@ mod src {
     pub(crate) mod backup;
     pub(crate) mod branch;
     pub(crate) mod chain;
+    pub(crate) mod changes;
     pub(crate) mod checkpoints;
     pub(crate) mod claim;
     pub(crate) mod claims;
@@ -73,10 +74,10 @@ mod src {
 }
 // The files of the library name each other from the root.
 use src::{
-    backup, branch, chain, checkpoints, claim, claims, content, copy, cursor, db, error, examine, finding, follow,
-    goals, host, id, item, jobs, keys, live, log, planted, records, repair, rollout, screen, seal, seals, search,
-    secrets, sources, stats, store, thread, thread_list, thread_store, threads, time, turn, turns, view, workspaces,
-    writers,
+    backup, branch, chain, changes, checkpoints, claim, claims, content, copy, cursor, db, error, examine, finding,
+    follow, goals, host, id, item, jobs, keys, live, log, planted, records, repair, rollout, screen, seal, seals,
+    search, secrets, sources, stats, store, thread, thread_list, thread_store, threads, time, turn, turns, view,
+    workspaces, writers,
 };
 // And these as the library shows them.
 use id::ThreadId;

@@ -26,6 +26,7 @@ const FIXTURES: [(i64, &str); 4] = [
     (2, include_str!("../../../threadkeep/tests/fixtures/schema-0002.sql")),
     (3, include_str!("../../../threadkeep/tests/fixtures/schema-0003.sql")),
     (4, include_str!("../../../threadkeep/tests/fixtures/schema-0004.sql")),
+    (5, include_str!("../../../threadkeep/tests/fixtures/schema-0005.sql")),
 ];
 /// The threads in them that can be read.
 const THREADS: [&str; 4] = ["tree", "fork", "cleared", "imported"];

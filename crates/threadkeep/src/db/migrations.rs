@@ -22,6 +22,7 @@ pub(crate) const SQLITE: &[Migration] = &[
     Migration { number: 3, name: "redactions", sql: include_str!("../../migrations/sqlite/0003_redactions.sql") },
     Migration { number: 4, name: "search", sql: include_str!("../../migrations/sqlite/0004_search.sql") },
     Migration { number: 5, name: "state", sql: include_str!("../../migrations/sqlite/0005_state.sql") },
+    Migration { number: 6, name: "work", sql: include_str!("../../migrations/sqlite/0006_work.sql") },
 ];
 
 /// The steps for PostgreSQL.
@@ -32,6 +33,7 @@ pub(crate) const POSTGRES: &[Migration] = &[
     Migration { number: 3, name: "redactions", sql: include_str!("../../migrations/postgres/0003_redactions.sql") },
     Migration { number: 4, name: "search", sql: include_str!("../../migrations/postgres/0004_search.sql") },
     Migration { number: 5, name: "state", sql: include_str!("../../migrations/postgres/0005_state.sql") },
+    Migration { number: 6, name: "work", sql: include_str!("../../migrations/postgres/0006_work.sql") },
 ];
 
 const LEDGER: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (

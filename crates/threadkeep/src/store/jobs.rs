@@ -137,8 +137,8 @@ impl Threads {
     /// # Errors
     /// [`crate::Error::NotFound`]; [`crate::Error::Conflict`] for one that runs.
     pub async fn delete_job(&self, id: &JobId) -> Result<()> {
-        let (scope, id) = (self.scope, id.clone());
-        self.inner.db.write(Sync::Synced.free(), move |tx| jobs::delete(tx, scope, &id)).await
+        let (scope, id, now) = (self.scope, id.clone(), self.inner.host.now());
+        self.inner.db.write(Sync::Synced.free(), move |tx| jobs::delete(tx, scope, &id, now)).await
     }
 
     /// Takes the jobs of a queue, or of all, away from workers that died: they are queued again after a while, and those that

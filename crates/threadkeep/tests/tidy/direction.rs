@@ -65,6 +65,7 @@ const LAYERS: [&[&str]; 5] = [
     &["db"],
     &[
         "log",
+        "changes",
         "checkpoints",
         "claims",
         "goals",

@@ -173,7 +173,7 @@ pub(crate) fn put_checkpoint(tx: &mut dyn Tx, thread: &ThreadId, row: &Checkpoin
         Some(at) => super::found_here(tx, at, None).ok(),
     };
     let place = Place { name: &row.name, item, created_at: row.created_at, tick: row.tick };
-    checkpoints::put(tx, thread, &place, state)
+    checkpoints::put(tx, thread, &place, state).map(drop)
 }
 
 /// Drops what no checkpoint holds any more.
