@@ -21,7 +21,7 @@ use crate::report::{Outcome, Stop};
 use crate::tools::{self, Injection};
 
 /// A store of each schema that ever landed, as the text of its database.
-const FIXTURES: [(i64, &str); 4] = [
+const FIXTURES: &[(i64, &str)] = &[
     (1, include_str!("../../../threadkeep/tests/fixtures/schema-0001.sql")),
     (2, include_str!("../../../threadkeep/tests/fixtures/schema-0002.sql")),
     (3, include_str!("../../../threadkeep/tests/fixtures/schema-0003.sql")),
