@@ -38,7 +38,7 @@ use crate::turn::{Turn, TurnEnd, TurnEnded};
 use crate::turns::TurnQuery;
 use crate::workspaces::WorkspaceInfo;
 
-pub use follow::{Follower, Watch};
+pub use follow::{ChangeFollower, Follower, Watch};
 
 /// Declares blocking calls that wait for the async ones of the same name.
 macro_rules! mirror {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use crate::changes::{self, Area, Note, Verb};
 use crate::claim::{ClaimInfo, Holder, ReleaseRequest};
 use crate::concurrency::{Mutex, mpsc, thread};
 use crate::db::sqlite::{create_own_folder, open_private, open_to_look};
@@ -100,6 +101,7 @@ pub(crate) fn take(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64, holder: &Hold
         holder.start_ticks.into(),
     ];
     tx.execute(WRITE_CLAIM, &args)?;
+    note(tx, thread, Verb::Created, Timestamp(since))?;
     Ok(Some(epoch + 1))
 }
 
@@ -110,9 +112,17 @@ pub(crate) fn has_taken(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64, holder: 
 }
 
 /// Gives the claim up; one that was taken over since stays with its new holder.
-pub(crate) fn release(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64) -> Result<()> {
+pub(crate) fn release(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64, now: Timestamp) -> Result<()> {
     let epoch = if planted::is(Defect::ReleasesOthersClaims) { read(tx, thread)?.epoch } else { epoch };
-    tx.execute(RELEASE, &[thread.as_str().into(), epoch.into()]).map(drop)
+    match tx.execute(RELEASE, &[thread.as_str().into(), epoch.into()])? {
+        0 => Ok(()),
+        _ => note(tx, thread, Verb::Deleted, now),
+    }
+}
+
+/// Notes for those who follow that a thread has another holder, or none.
+fn note(tx: &mut dyn Tx, thread: &ThreadId, verb: Verb, now: Timestamp) -> Result<()> {
+    changes::note(tx, thread, None, Note { area: Area::Claim, verb, subject: None, now })
 }
 
 /// Asks the holder of a thread to hand it over.

@@ -300,6 +300,8 @@ pub(crate) struct Terms {
     pub(crate) repeatable: bool,
     /// Whether nobody who follows anything is told of it.
     pub(crate) silent: bool,
+    /// Whether those who follow the whole store are told of it, though it belongs to no thread.
+    pub(crate) told: bool,
 }
 
 impl Terms {
@@ -313,20 +315,25 @@ impl Terms {
         Self { silent: true, ..self }
     }
 
+    /// Says that it changes what those follow who follow the whole store.
+    pub(crate) fn told(self) -> Self {
+        Self { told: true, ..self }
+    }
+
     /// What is told when it is committed. What runs in no order belongs to no thread.
     fn touched(&self) -> Option<Touched> {
         match &self.order {
             _ if self.silent => None,
             Order::Within(name) => Some(Touched::Thread(name.clone())),
             Order::AfterAll => Some(Touched::Anything),
-            Order::Free => None,
+            Order::Free => self.told.then_some(Touched::Beside),
         }
     }
 }
 
 impl From<Sync> for Terms {
     fn from(sync: Sync) -> Self {
-        Self { sync, order: Order::AfterAll, repeatable: false, silent: false }
+        Self { sync, order: Order::AfterAll, repeatable: false, silent: false, told: false }
     }
 }
 

@@ -84,6 +84,12 @@ pub enum Error {
         /// What is wrong with it, and what would be right.
         reason: String,
     },
+    /// The changes behind this cursor are not all kept any more, or the store is another copy than the one that gave it.
+    #[error("the changes since {cursor} are no longer all kept: read the index of threads, and go on from there")]
+    Trimmed {
+        /// The cursor.
+        cursor: String,
+    },
     /// This store does not offer the operation.
     #[error("`{operation}` is not supported by this store")]
     Unsupported {
@@ -180,6 +186,7 @@ impl Error {
             Self::ClaimLost { .. } => "claim-lost",
             Self::Closed { .. } => "closed",
             Self::Invalid { .. } => "invalid",
+            Self::Trimmed { .. } => "trimmed",
             Self::Unsupported { .. } => "unsupported",
             Self::Busy { .. } => "busy",
             Self::StorageFull { .. } => "storage-full",

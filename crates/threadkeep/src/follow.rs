@@ -3,6 +3,10 @@
 //! What wakes a follower is a hint (`db/news.rs`); what it says is what it reads then, in one snapshot. So it says nothing
 //! that was not committed, misses nothing, and holds nothing open while it waits.
 
+mod changes;
+
+pub use changes::ChangeFollower;
+
 use crate::db::news::{Ear, Heard};
 use crate::db::{Tx, query_one, statements};
 use crate::error::Result;

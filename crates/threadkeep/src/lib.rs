@@ -84,7 +84,7 @@ mod readme {}
 
 pub use backup::{BackupReport, RestoreReport};
 pub use branch::{Branch, Tree};
-pub use changes::{Area, Verb};
+pub use changes::{ActivityPage, ActivityQuery, Area, ChangeEntry, ChangePage, ChangeQuery, ThreadActivity, Verb};
 pub use checkpoints::{Checkpoint, CheckpointDiff, CheckpointInfo, CheckpointQuery, NewCheckpoint};
 pub use claim::{ClaimInfo, Holder, ReleaseRequest};
 pub use copy::{CopyProblem, CopyProgress, CopyReport};
@@ -98,7 +98,7 @@ pub use db::postgres_statement_texts;
 pub use db::statement_texts;
 pub use error::{Error, Result};
 pub use finding::{Examination, Fact, Finding, Severity};
-pub use follow::{Changed, FollowEnd, Follower, News, Watch};
+pub use follow::{ChangeFollower, Changed, FollowEnd, Follower, News, Watch};
 pub use goals::{
     Goal, GoalCheck, GoalPatch, GoalQuery, GoalStatus, GoalUsage, MAX_REPEATED_GAPS, NewGoal, PauseReason, Stall,
     gap_fingerprint,

@@ -286,7 +286,7 @@ impl LiveThread {
             let ordinal = turns::end(tx, claim.thread, claim.epoch, claim.writer, claim.now, &end)?;
             let handed_over = claims::asked(tx, claim.thread, claim.epoch)?;
             if handed_over.is_some() {
-                claims::release(tx, claim.thread, claim.epoch)?;
+                claims::release(tx, claim.thread, claim.epoch, claim.now)?;
             }
             Ok(TurnEnded { ordinal, handed_over })
         };
@@ -835,7 +835,8 @@ fn give_up(inner: &Inner, id: &ThreadId, phase: &Phase) -> Option<Pending<()>> {
     match phase {
         Phase::Open(epoch) => {
             let (terms, id, epoch) = (Sync::Written.within(id.as_str()).repeatable(), id.clone(), *epoch);
-            Some(inner.db.write_now(terms, move |tx| claims::release(tx, &id, epoch)))
+            let now = inner.host.now();
+            Some(inner.db.write_now(terms, move |tx| claims::release(tx, &id, epoch, now)))
         }
         Phase::Birth(_, _, taken) => Some(taken.give_up(inner, id)),
         Phase::Unborn(_) | Phase::Closed => None,

@@ -1,5 +1,6 @@
 //! Threads in the store: creating, forking, finding, changing, shelving.
 
+use crate::changes::{self, Area, Note, Verb};
 use crate::claim::Holder;
 use crate::db::{Row, Tx, Value, query_all, query_one, statements};
 use crate::error::{Error, Result};
@@ -224,6 +225,7 @@ fn insert(tx: &mut dyn Tx, creation: &Creation, fork: Option<(ItemKey, Hash, Opt
         Error::AlreadyExists { .. } => Error::AlreadyExists { what: "thread", id: creation.id.to_string() },
         other => other,
     })?;
+    note(tx, &creation.id, Some(tick), Verb::Created, creation.now)?;
     // The row may have waited for a purge of this id to end.
     let since = first_epoch(tx)?;
     if since != epoch {
@@ -274,6 +276,7 @@ pub(crate) fn update(
         let found = "another one".to_owned();
         return Err(Error::Conflict { what: "version", expected: version.to_string(), found });
     }
+    note(tx, thread, Some(tick), Verb::Changed, now)?;
     get(tx, scope, thread)
 }
 
@@ -307,6 +310,12 @@ pub(crate) fn shelve(tx: &mut dyn Tx, scope: Scope, thread: &ThreadId, to: Shelf
         updated.into(),
     ];
     tx.execute(SHELVE, &args)?;
+    let verb = match (current.shelf, to) {
+        (_, Shelf::Trashed) => Verb::Deleted,
+        (Shelf::Trashed, _) => Verb::Created,
+        _ => Verb::Changed,
+    };
+    note(tx, thread, Some(tick), verb, now)?;
     get(tx, scope, thread)
 }
 
@@ -325,7 +334,13 @@ pub(crate) fn end(
     let args =
         [thread.as_str().into(), now.0.into(), reason.into(), status.as_str().into(), tick.into(), updated.into()];
     tx.execute(END, &args)?;
+    note(tx, thread, Some(tick), Verb::Changed, now)?;
     get(tx, scope, thread)
+}
+
+/// Notes for those who follow what became of a thread.
+pub(crate) fn note(tx: &mut dyn Tx, thread: &ThreadId, tick: Option<i64>, verb: Verb, now: Timestamp) -> Result<()> {
+    changes::note(tx, thread, tick, Note { area: Area::Thread, verb, subject: None, now })
 }
 
 /// Who changes what stands beside the log of a thread.

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use crate::changes::Area;
 use crate::cursor::Cursor;
 use crate::db::{Row, Tx, query_one, statements};
 use crate::error::{Error, Result};
@@ -83,7 +84,7 @@ pub(crate) fn end(
     let mut pen = Pen::take(tx, thread, epoch, writer, now)?;
     let ordinal = pen.close_turn().ok_or_else(|| Error::not_found("open turn", thread))?;
     let last = pen.head().map(|key| key.0);
-    pen.put_down(tx)?;
+    pen.put_down(tx, Area::Turn)?;
     let usage = end.usage.and_then(|usage| serde_json::to_string(&usage).ok());
     let args = [
         thread.as_str().into(),

@@ -6,6 +6,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use super::{Store, Threads};
+use crate::changes::{ActivityPage, ActivityQuery, ChangeEntry, ChangePage, ChangeQuery};
 use crate::concurrency::block_on;
 use crate::concurrency::thread::{self, Thread};
 use crate::error::Result;
@@ -79,7 +80,83 @@ impl Follower {
     }
 }
 
+/// A [`crate::ChangeFollower`] whose calls wait.
+#[derive(Debug)]
+pub struct ChangeFollower(crate::ChangeFollower);
+
+impl Threads {
+    /// Waits for [`crate::Threads::changes`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn changes(&self, query: ChangeQuery) -> Result<ChangePage> {
+        block_on(self.0.changes(query))
+    }
+
+    /// Waits for [`crate::Threads::latest_change`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn latest_change(&self) -> Result<String> {
+        block_on(self.0.latest_change())
+    }
+
+    /// Waits for [`crate::Threads::activity`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn activity(&self, query: ActivityQuery) -> Result<ActivityPage> {
+        block_on(self.0.activity(query))
+    }
+
+    /// Waits for [`crate::Threads::follow_changes`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn follow_changes(&self, query: ChangeQuery) -> Result<ChangeFollower> {
+        block_on(self.0.follow_changes(query)).map(ChangeFollower)
+    }
+}
+
+impl ChangeFollower {
+    /// Behind what was told; see [`crate::ChangeFollower::cursor`].
+    pub fn cursor(&self) -> Option<&str> {
+        self.0.cursor()
+    }
+
+    /// Waits for [`crate::ChangeFollower::next`], however long that takes.
+    ///
+    /// # Errors
+    /// As the async call.
+    #[expect(clippy::should_implement_trait, reason = "it has the name of the async call, and an end of another kind")]
+    pub fn next(&mut self) -> Result<Vec<ChangeEntry>> {
+        block_on(self.0.next())
+    }
+
+    /// Waits for what comes next, for this long at most; looks once in any case. Nothing when nothing came.
+    ///
+    /// # Errors
+    /// As [`crate::ChangeFollower::next`].
+    pub fn next_within(&mut self, bound: Duration) -> Result<Vec<ChangeEntry>> {
+        let deadline = Instant::now().checked_add(bound);
+        loop {
+            let changes = block_on(self.0.try_next())?;
+            if !changes.is_empty() || !is_done_by(deadline, self.0.ready()) {
+                return Ok(changes);
+            }
+        }
+    }
+}
+
 impl Store {
+    /// Waits for [`crate::Store::keep_changes`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn keep_changes(&self, count: u64) -> Result<()> {
+        block_on(self.0.keep_changes(count))
+    }
+
     /// Says from now on when something changes in the store; see [`crate::Store::watch`].
     ///
     /// # Errors

@@ -19,6 +19,8 @@ const NAMES_KEPT: usize = 256;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Touched {
     Thread(String),
+    /// What belongs to no thread.
+    Beside,
     /// Any of them.
     Anything,
 }
@@ -105,6 +107,7 @@ impl Board {
         let Desk { threads, store, .. } = &mut *desk;
         let of_threads: Vec<&mut Hearing> = match touched {
             Touched::Thread(name) => threads.get_mut(name).into_iter().flat_map(HashMap::values_mut).collect(),
+            Touched::Beside => Vec::new(),
             Touched::Anything => threads.values_mut().flat_map(HashMap::values_mut).collect(),
         };
         let woken: Vec<Waker> =

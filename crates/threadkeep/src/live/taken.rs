@@ -45,12 +45,12 @@ impl Taken {
     /// Gives up the claim behind its taking, in the writer's queue: only there it is known whether it was taken.
     pub(super) fn give_up(&self, inner: &Inner, id: &ThreadId) -> Pending<()> {
         let (terms, id, taken) = (Sync::Written.within(id.as_str()).repeatable(), id.clone(), self.clone());
-        let holder = inner.holder_id().to_owned();
+        let (holder, now) = (inner.holder_id().to_owned(), inner.host.now());
         inner.db.write_now(terms, move |tx| {
             let Some(epoch) = taken.with(|runs| runs.last.or(runs.unanswered)) else { return Ok(()) };
             // What was not answered may not have happened, and another store may have the epoch.
             match claims::has_taken(tx, &id, epoch, &holder)? {
-                true => claims::release(tx, &id, epoch),
+                true => claims::release(tx, &id, epoch, now),
                 false => Ok(()),
             }
         })

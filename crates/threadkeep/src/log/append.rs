@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::chain::{self, Link};
+use crate::changes::{self, Area, Note, Verb};
 use crate::content::{self, Stored};
 use crate::db::{Statement, Tx, Value, query_one, statements};
 use crate::error::{Error, Result};
@@ -191,7 +192,7 @@ fn append_anywhere(tx: &mut dyn Tx, request: &Append) -> Result<(Appended, Optio
             pen.turn_for(tx, item, request.turns, items.is_empty())?;
             items.push(pen.write(tx, item)?);
             if planted::is(Defect::CommitsBatchInPieces) {
-                pen.put_down(tx)?;
+                pen.put_down(tx, Area::Items)?;
                 commit_halfway(tx)?;
             }
         }
@@ -199,7 +200,7 @@ fn append_anywhere(tx: &mut dyn Tx, request: &Append) -> Result<(Appended, Optio
     if planted::is(Defect::CommitsHeadApart) {
         commit_halfway(tx)?;
     }
-    pen.put_down(tx)?;
+    pen.put_down(tx, Area::Items)?;
     Ok((Appended { items, repeated: false, replaced: 0 }, pen.standing(request)))
 }
 
@@ -486,8 +487,8 @@ impl<'a> Pen<'a> {
         Ok(())
     }
 
-    /// Stores where the thread stands now.
-    pub(crate) fn put_down(&self, tx: &mut dyn Tx) -> Result<()> {
+    /// Stores where the thread stands now, and notes of what it has changed.
+    pub(crate) fn put_down(&self, tx: &mut dyn Tx, area: Area) -> Result<()> {
         let hash = self.head.as_ref().map(|(_, hash)| hash.0.as_slice());
         let args = [
             self.thread.as_str().into(),
@@ -505,7 +506,7 @@ impl<'a> Pen<'a> {
         if (updated, activity) != self.places {
             tx.execute(SET_PLACE, &[self.thread.as_str().into(), updated.into(), activity.into()])?;
         }
-        Ok(())
+        note(tx, self.thread, self.tick, area, self.now)
     }
 
     pub(crate) fn head(&self) -> Option<ItemKey> {
@@ -557,6 +558,12 @@ pub(crate) fn insert_branch(tx: &mut dyn Tx, branch: &NewBranch<'_>) -> Result<i
 /// Notes in a branch's row where it ends.
 pub(crate) fn record_tip(tx: &mut dyn Tx, tip: ItemKey, hash: Hash) -> Result<()> {
     tx.execute(LEAVE_BRANCH, &[tip.branch().into(), i64::from(tip.depth()).into(), Value::Blob(&hash.0)]).map(drop)
+}
+
+/// Notes for those who follow that a thread has new items, or stands elsewhere.
+pub(crate) fn note(tx: &mut dyn Tx, thread: &ThreadId, tick: i64, area: Area, now: Timestamp) -> Result<()> {
+    let verb = if area == Area::Items { Verb::Created } else { Verb::Changed };
+    changes::note(tx, thread, Some(tick), Note { area, verb, subject: None, now })
 }
 
 /// Writes the row of an item; its values are those of the table's columns, in their order.

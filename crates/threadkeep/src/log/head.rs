@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use crate::branch::{Branch, Tree};
+use crate::changes::{self, Area, Note, Verb};
 use crate::db::{Row, Tx, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::id::{Address, BranchId, ItemId, ItemKey, ThreadId, WriterId};
@@ -52,7 +53,7 @@ pub(crate) fn set_head(
     let mut pen = Pen::take(tx, thread, epoch, writer, now)?;
     let key = resolve(tx, thread, target)?;
     pen.move_to(tx, key)?;
-    pen.put_down(tx)
+    pen.put_down(tx, Area::Head)
 }
 
 /// Starts the thread afresh: the head is nowhere, and what was written stays, out of the leaves. Gives the number of items
@@ -67,20 +68,29 @@ pub(crate) fn clear(
     let mut pen = Pen::take(tx, thread, epoch, writer, now)?;
     let count = pen.head().map_or(0, |key| u64::from(key.depth()) + 1);
     pen.leave(tx)?;
-    pen.put_down(tx)?;
+    pen.put_down(tx, Area::Head)?;
     tx.execute(CLEAR_BRANCHES, &[thread.as_str().into()])?;
     Ok(count)
 }
 
 /// Names a branch of the thread, or takes its name away.
-pub(crate) fn label(tx: &mut dyn Tx, thread: &ThreadId, branch: BranchId, label: Option<&str>) -> Result<()> {
+pub(crate) fn label(
+    tx: &mut dyn Tx,
+    thread: &ThreadId,
+    branch: BranchId,
+    label: Option<&str>,
+    now: Timestamp,
+) -> Result<()> {
     if let Some(label) = label {
         check_text("label", label, MAX_LABEL_BYTES)?;
     }
     let args = [branch.as_bytes().as_slice().into(), thread.as_str().into(), label.into()];
     match tx.execute(LABEL, &args)? {
         0 => Err(Error::not_found("branch", branch)),
-        _ => Ok(()),
+        _ => {
+            let (verb, subject) = (Verb::Changed, branch.to_string());
+            changes::note(tx, thread, None, Note { area: Area::Label, verb, subject: Some(&subject), now })
+        }
     }
 }
 

@@ -9,12 +9,14 @@
 
 use uuid::Uuid;
 
+use crate::changes::{self, Verb};
 use crate::db::{Tx, Value, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::id::{ItemKey, ThreadId};
 use crate::item::Hash;
 use crate::log::{blobs, path};
 use crate::records;
+use crate::threads;
 use crate::time::Timestamp;
 
 /// How many items go in one transaction: well under ten milliseconds.
@@ -137,6 +139,8 @@ pub(crate) fn begin(
     }
     tx.execute(DROP_SEGMENTS, &[id])?;
     tx.execute(DETACH_SOURCES, &[id])?;
+    changes::forget_subjects(tx, thread)?;
+    threads::note(tx, thread, None, Verb::Deleted, now)?;
     tx.execute(STRIP, &[id, now.0.into()]).map(drop)
 }
 

@@ -10,6 +10,7 @@ use std::ops::ControlFlow;
 use uuid::Uuid;
 
 use crate::chain;
+use crate::changes::{self, Area, Note, Verb};
 use crate::content::{self, Blob};
 use crate::db::{Row, Tx, Value, query_all, query_one, statements};
 use crate::error::{Error, Result};
@@ -161,6 +162,8 @@ fn record(
     grounds: &Grounds,
 ) -> Result<()> {
     let Grounds { by, reason, rule, at } = grounds.clone();
+    let area = if item.is_some() { Area::Items } else { Area::Thread };
+    changes::note(tx, thread, None, Note { area, verb: Verb::Changed, subject: None, now: at })?;
     let (number, prev, thread) = (0, Hash([0; 32]), thread.clone());
     put_record(tx, store, &RedactionRecord { number, prev, thread, item, replacement, rule, by, reason, at })
 }

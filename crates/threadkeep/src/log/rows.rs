@@ -12,6 +12,7 @@ use std::ops::ControlFlow;
 use uuid::Uuid;
 
 use crate::chain;
+use crate::changes::{Area, Verb};
 use crate::content::Blob;
 use crate::db::{Owned, Row, Tx, Value, query_all, query_one, statements};
 use crate::error::{Error, Result};
@@ -724,6 +725,15 @@ pub(crate) fn finish(
         let mut values = vec![id];
         values.extend(metadata.0.iter().map(Owned::value));
         tx.execute(PUT_DETAILS, &values)?;
+    }
+    let now = Timestamp(source.updated_at);
+    if target.shelf == 3 {
+        threads::note(tx, &source.id, Some(tick), Verb::Created, now)?;
+    } else if is_written {
+        append::note(tx, &source.id, tick, Area::Items, now)?;
+    }
+    if target.shelf != 3 && source.version > target.version {
+        threads::note(tx, &source.id, Some(tick), Verb::Changed, now)?;
     }
     Ok(())
 }

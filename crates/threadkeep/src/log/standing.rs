@@ -5,11 +5,12 @@
 //! known, that statement changes nothing, and the longer way of [`append`](super::append) is taken, which reads it all.
 
 use crate::chain::{self, Link};
+use crate::changes::Area;
 use crate::db::{Tx, Value, statements};
 use crate::error::Result;
 use crate::id::{Address, BranchId, ItemId, ItemKey};
 use crate::item::{Appended, AppendedItem, Expect, Hash};
-use crate::log::append::{After, Append, Prepared, Stamp, TurnRule, insert_item};
+use crate::log::append::{After, Append, Prepared, Stamp, TurnRule, insert_item, note};
 use crate::log::blobs;
 use crate::log::order::Top;
 use crate::planted::{self, Defect};
@@ -71,6 +72,7 @@ impl Standing {
             blobs::store(tx, key, &item.stored.blobs)?;
             items.push(AppendedItem { id: item.id, branch: self.branch, depth: key.depth(), hash });
         }
+        note(tx, &request.thread, self.tick, Area::Items, request.now)?;
         top.put(&request.thread, self.tick);
         top.leave(tx);
         Ok(Some((Appended { items, repeated: false, replaced: 0 }, self)))

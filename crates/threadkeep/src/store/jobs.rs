@@ -26,7 +26,7 @@ impl Threads {
         };
         let scope = self.scope;
         let add = move |tx: &mut dyn Tx| jobs::add(tx, scope, &job, &id, now);
-        self.inner.db.write(Sync::Synced.free().repeatable(), add).await
+        self.inner.db.write(Sync::Synced.free().told().repeatable(), add).await
     }
 
     /// Reads a job.
@@ -89,7 +89,7 @@ impl Threads {
         let (scope, queue, holder, now) = (self.scope, queue.to_owned(), self.inner.holder()?, self.inner.host.now());
         let lease = mint_uuid(&*self.inner.host, now);
         let claim = move |tx: &mut dyn Tx| jobs::claim(tx, scope, &queue, (&holder, lease), now);
-        let claimed = self.inner.db.write(Sync::Synced.free().repeatable(), claim).await?;
+        let claimed = self.inner.db.write(Sync::Synced.free().told().repeatable(), claim).await?;
         Ok(claimed
             .map(|job| ClaimedJob { lease: JobLease { job: job.id.clone(), lease }, job: Job { live: true, ..job } }))
     }
@@ -102,7 +102,7 @@ impl Threads {
         self.inner.screen.text("detail", &mut report.detail)?;
         let (lease, now) = (lease.clone(), self.inner.host.now());
         let run = move |tx: &mut dyn Tx| jobs::report(tx, &lease, &report, now);
-        let job = self.inner.db.write(Sync::Synced.free().repeatable(), run).await?;
+        let job = self.inner.db.write(Sync::Synced.free().told().repeatable(), run).await?;
         Ok(Job { live: true, ..job })
     }
 
@@ -116,7 +116,7 @@ impl Threads {
         self.inner.screen_end(&mut end)?;
         let (lease, now) = (lease.clone(), self.inner.host.now());
         let run = move |tx: &mut dyn Tx| jobs::end(tx, &lease, &end, now);
-        self.inner.db.write(Sync::Synced.free().repeatable(), run).await
+        self.inner.db.write(Sync::Synced.free().told().repeatable(), run).await
     }
 
     /// Changes what the patch names of a job that somebody else may run. One that runs is taken away from its worker when its
@@ -128,7 +128,7 @@ impl Threads {
         let screen = &self.inner.screen;
         patch.detail.with_set(|detail| screen.text("detail", detail))?;
         let (scope, id, now) = (self.scope, id.clone(), self.inner.host.now());
-        let terms = Sync::Synced.free().repeatable();
+        let terms = Sync::Synced.free().told().repeatable();
         self.inner.db.write(terms, move |tx| jobs::update(tx, scope, &id, &patch, now)).await
     }
 
@@ -138,7 +138,7 @@ impl Threads {
     /// [`crate::Error::NotFound`]; [`crate::Error::Conflict`] for one that runs.
     pub async fn delete_job(&self, id: &JobId) -> Result<()> {
         let (scope, id, now) = (self.scope, id.clone(), self.inner.host.now());
-        self.inner.db.write(Sync::Synced.free(), move |tx| jobs::delete(tx, scope, &id, now)).await
+        self.inner.db.write(Sync::Synced.free().told(), move |tx| jobs::delete(tx, scope, &id, now)).await
     }
 
     /// Takes the jobs of a queue, or of all, away from workers that died: they are queued again after a while, and those that
@@ -156,7 +156,7 @@ impl Threads {
         }
         let now = self.inner.host.now();
         // A second run finds nothing left to do, and gives less.
-        let terms = Sync::Synced.free().repeatable();
+        let terms = Sync::Synced.free().told().repeatable();
         self.inner.db.write(terms, move |tx| jobs::requeue(tx, &dead, now)).await
     }
 

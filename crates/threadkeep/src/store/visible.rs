@@ -307,10 +307,10 @@ impl Threads {
     /// [`Error::NotFound`] when the thread wrote no such branch.
     pub async fn label(&self, thread: &ThreadId, branch: BranchId, mut label: Option<String>) -> Result<()> {
         self.inner.screen.text("label", &mut label)?;
-        let (scope, id) = (self.scope, thread.clone());
+        let (scope, id, now) = (self.scope, thread.clone(), self.inner.host.now());
         let change = move |tx: &mut dyn Tx| {
             threads::check_visible(tx, scope, &id)?;
-            head::label(tx, &id, branch, label.as_deref())
+            head::label(tx, &id, branch, label.as_deref(), now)
         };
         self.inner.db.write(Sync::Synced.within(thread.as_str()).repeatable(), change).await
     }

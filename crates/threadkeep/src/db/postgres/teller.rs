@@ -25,6 +25,8 @@ const CLOSING_BOUND: Duration = Duration::from_secs(2);
 const MAX_PAYLOAD: usize = 7_900;
 /// Between names, which hold none.
 const SEPARATOR: &str = " ";
+/// In the place of a name: what belongs to no thread. No thread's id begins so.
+const BESIDE: &str = "+";
 
 const NOTIFY: Statement = Statement { name: "NOTIFY", sql: "SELECT pg_catalog.pg_notify(?1, ?2)" };
 
@@ -37,7 +39,11 @@ pub(crate) fn channel(schema: &str) -> String {
 /// What a notification says. Anybody can send one, so what can't be read is anything.
 pub(crate) fn read(payload: &str) -> impl Iterator<Item = Touched> {
     let names = payload.split(SEPARATOR);
-    names.map(|name| if name.is_empty() { Touched::Anything } else { Touched::Thread(name.to_owned()) })
+    names.map(|name| match name {
+        "" => Touched::Anything,
+        BESIDE => Touched::Beside,
+        name => Touched::Thread(name.to_owned()),
+    })
 }
 
 /// What is to be told.
@@ -102,12 +108,17 @@ impl Told {
 
 impl State {
     fn add(&mut self, touched: &Touched) {
-        match touched {
+        let name = match touched {
+            Touched::Thread(name) => Some(name.as_str()),
+            Touched::Beside => Some(BESIDE),
+            Touched::Anything => None,
+        };
+        match name {
             _ if self.anything => {}
-            Touched::Thread(name) if self.names.contains(name) => {}
-            Touched::Thread(name) if self.bytes + name.len() < MAX_PAYLOAD => {
+            Some(name) if self.names.contains(name) => {}
+            Some(name) if self.bytes + name.len() < MAX_PAYLOAD => {
                 self.bytes += name.len() + 1;
-                self.names.insert(name.clone());
+                self.names.insert(name.to_owned());
             }
             _ => {
                 self.anything = true;
