@@ -25,7 +25,7 @@ const INDEX_TAG: &str = "activity";
 macro_rules! changes_after {
     ($of:literal) => {
         concat!(
-            "SELECT place, number, workspace, thread, area, verb, subject, tick, at FROM settled_changes
+            "SELECT place, number, workspace, thread, area, verb, subject, tick, at FROM changes_settled
              WHERE place >= ?1 AND (place > ?1 OR number > ?2) AND ",
             $of,
             " ORDER BY place, number LIMIT ?4"
@@ -39,13 +39,13 @@ statements! {
     NOTE_IN_WORKSPACE = "INSERT INTO changes (workspace, thread, area, verb, subject, tick, at) VALUES (?1, NULL, ?2, ?3, ?4, NULL, ?5)";
     ALL_AFTER = changes_after!("(CAST(?3 AS BYTEA) IS NULL OR workspace = ?3)");
     OF_THREAD_AFTER = changes_after!("(CAST(?3 AS BYTEA) IS NULL OR workspace = ?3) AND thread = ?5");
-    NEWEST = "SELECT place, number, thread, at FROM settled_changes ORDER BY place DESC, number DESC LIMIT 1";
-    UNSETTLED = "SELECT 1 FROM unsettled_changes LIMIT 1";
+    NEWEST = "SELECT place, number, thread, at FROM changes_settled ORDER BY place DESC, number DESC LIMIT 1";
+    PENDING = "SELECT 1 FROM changes_unsettled LIMIT 1";
     STANDS = "SELECT place, number, thread, at FROM changes_with_places WHERE number = ?1";
     IS_TRIMMED = "SELECT 1 FROM counters WHERE name = 'changes-trimmed'";
     // A beginning of their order, so that where one is still there nothing behind it is gone.
-    TRIM = "DELETE FROM changes WHERE number IN (SELECT number FROM settled_changes WHERE place <
-        (SELECT place FROM settled_changes WHERE number <= (SELECT max(number) FROM settled_changes)
+    TRIM = "DELETE FROM changes WHERE number IN (SELECT number FROM changes_settled WHERE place <
+        (SELECT place FROM changes_settled WHERE number <= (SELECT max(number) FROM changes_settled)
           - coalesce((SELECT value FROM counters WHERE name = 'changes-kept'), ?1) ORDER BY number DESC LIMIT 1))";
     NOTE_TRIMMED = "INSERT INTO counters (name, value) VALUES ('changes-trimmed', 1) ON CONFLICT (name) DO NOTHING";
     KEEP = "INSERT INTO counters (name, value) VALUES ('changes-kept', ?1) ON CONFLICT (name) DO UPDATE SET value = excluded.value";
@@ -220,6 +220,9 @@ pub struct ChangePage {
     pub cursor: String,
     /// Whether there are more now.
     pub more: bool,
+    /// Whether something is committed that can't be told yet, since a transaction of the server runs whose changes may come before
+    /// it. Never in a folder or in memory.
+    pub pending: bool,
 }
 
 /// A question for changes.
@@ -280,15 +283,8 @@ impl Default for ActivityQuery {
     }
 }
 
-/// What was read of the feed.
-pub(crate) struct Read {
-    pub(crate) page: ChangePage,
-    /// Whether there are changes that are committed and can't be told yet.
-    pub(crate) unsettled: bool,
-}
-
 /// Reads a page of the feed.
-pub(crate) fn page(tx: &mut dyn Tx, scope: Scope, query: &ChangeQuery) -> Result<Read> {
+pub(crate) fn page(tx: &mut dyn Tx, scope: Scope, query: &ChangeQuery) -> Result<ChangePage> {
     let since = query.since.as_deref().map(|cursor| Place::decode(cursor)).transpose()?;
     if let Some(since) = &since {
         since.check(tx)?;
@@ -319,8 +315,8 @@ pub(crate) fn page(tx: &mut dyn Tx, scope: Scope, query: &ChangeQuery) -> Result
         // Behind the changes of others too, so that they are not passed over again.
         _ => newest(tx)?.encode(),
     };
-    let unsettled = query_one(tx, UNSETTLED, &[], |_| Ok(()))?.is_some();
-    Ok(Read { page: ChangePage { changes, cursor, more }, unsettled })
+    let pending = query_one(tx, PENDING, &[], |_| Ok(()))?.is_some();
+    Ok(ChangePage { changes, cursor, more, pending })
 }
 
 /// The cursor behind everything that can be told now.

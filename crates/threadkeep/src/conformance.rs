@@ -6,6 +6,7 @@
 #![expect(clippy::indexing_slicing, reason = "a clause that panics is a clause that fails")]
 
 mod append;
+mod changes;
 mod checkpoints;
 mod claims;
 mod following;
@@ -61,6 +62,7 @@ impl From<Error> for Broken {
 pub fn clauses() -> Vec<Clause> {
     let lists = [
         append::CLAUSES,
+        changes::CLAUSES,
         checkpoints::CLAUSES,
         claims::CLAUSES,
         following::CLAUSES,

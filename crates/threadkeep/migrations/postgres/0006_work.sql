@@ -35,9 +35,9 @@ CREATE TRIGGER changes_take_their_place BEFORE INSERT ON changes
 FOR EACH ROW EXECUTE FUNCTION changes_take_their_place();
 
 CREATE VIEW changes_with_places AS SELECT place, number, workspace, thread, area, verb, subject, tick, at FROM changes;
-CREATE VIEW settled_changes AS SELECT * FROM changes_with_places
+CREATE VIEW changes_settled AS SELECT * FROM changes_with_places
   WHERE place < CAST(CAST(pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot()) AS TEXT) AS BIGINT);
-CREATE VIEW unsettled_changes AS SELECT * FROM changes_with_places
+CREATE VIEW changes_unsettled AS SELECT * FROM changes_with_places
   WHERE place >= CAST(CAST(pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot()) AS TEXT) AS BIGINT);
 
 -- == Tools and workflow runs ==

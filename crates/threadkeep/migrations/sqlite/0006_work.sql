@@ -17,8 +17,8 @@ CREATE TABLE changes (
 -- One transaction writes at a time, so the numbers are in the order of the commits, and every change that can be read is settled.
 CREATE VIEW changes_with_places AS
   SELECT number AS place, number, workspace, thread, area, verb, subject, tick, at FROM changes;
-CREATE VIEW settled_changes AS SELECT * FROM changes_with_places;
-CREATE VIEW unsettled_changes AS SELECT * FROM changes_with_places WHERE 1 = 0;
+CREATE VIEW changes_settled AS SELECT * FROM changes_with_places;
+CREATE VIEW changes_unsettled AS SELECT * FROM changes_with_places WHERE 1 = 0;
 
 -- == Tools and workflow runs ==
 

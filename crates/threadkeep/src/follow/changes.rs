@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_channel::oneshot;
 
-use crate::changes::{self, ActivityPage, ActivityQuery, ChangeEntry, ChangePage, ChangeQuery, Read};
+use crate::changes::{self, ActivityPage, ActivityQuery, ChangeEntry, ChangePage, ChangeQuery};
 use crate::concurrency::thread;
 use crate::db::Sync;
 use crate::db::news::Ear;
@@ -26,7 +26,8 @@ impl Threads {
     /// [`crate::Error::Trimmed`] for a cursor behind which changes are no longer kept (a store keeps 100,000 at least, or what
     /// [`Store::keep_changes`] said), or that another copy of the store gave.
     pub async fn changes(&self, query: ChangeQuery) -> Result<ChangePage> {
-        Ok(self.look_for_changes(query).await?.page)
+        let scope = self.scope;
+        self.inner.db.read(move |tx| changes::page(tx, scope, &query)).await
     }
 
     /// The cursor behind everything that changed until now.
@@ -64,12 +65,7 @@ impl Threads {
         };
         let limit = query.limit.max(1);
         let query = ChangeQuery { since, limit, ..query };
-        Ok(ChangeFollower { ear, threads: self.clone(), query, unsettled: false })
-    }
-
-    async fn look_for_changes(&self, query: ChangeQuery) -> Result<Read> {
-        let scope = self.scope;
-        self.inner.db.read(move |tx| changes::page(tx, scope, &query)).await
+        Ok(ChangeFollower { ear, threads: self.clone(), query, is_pending: false })
     }
 }
 
@@ -91,7 +87,7 @@ pub struct ChangeFollower {
     threads: Threads,
     query: ChangeQuery,
     /// Whether something is committed that could not be told yet.
-    unsettled: bool,
+    is_pending: bool,
 }
 
 impl ChangeFollower {
@@ -121,15 +117,15 @@ impl ChangeFollower {
     pub async fn try_next(&mut self) -> Result<Vec<ChangeEntry>> {
         // Before the store is read: what is committed meanwhile wakes.
         self.ear.take();
-        let found = self.threads.look_for_changes(self.query.clone()).await?;
-        self.query.since = Some(found.page.cursor);
-        self.unsettled = found.unsettled;
-        Ok(found.page.changes)
+        let page = self.threads.changes(self.query.clone()).await?;
+        self.query.since = Some(page.cursor);
+        self.is_pending = page.pending;
+        Ok(page.changes)
     }
 
     /// Waits, after [`ChangeFollower::try_next`] found nothing, until there may be something. Reads nothing.
     pub async fn ready(&self) {
-        match self.unsettled {
+        match self.is_pending {
             true => pause(SETTLING).await,
             false => self.ear.heard().await,
         }

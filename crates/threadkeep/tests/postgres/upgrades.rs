@@ -54,8 +54,8 @@ fn lay_rows(server: &Server, address: &str, schema: i64, source: &rusqlite::Conn
     let names = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'";
     let mut names = source.prepare(names).unwrap();
     let names: Vec<String> = names.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
-    for table in names {
-        put_rows(&mut client, source, &table);
+    for table in names.iter().filter(|name| *name != FEED) {
+        put_rows(&mut client, source, table);
     }
     for ((_, text), number) in steps() {
         let checksum = Hash::of(text.as_bytes()).to_string();
@@ -91,10 +91,14 @@ fn put_rows(client: &mut Client, source: &rusqlite::Connection, table: &str) {
 /// The times of jobs, which go by the server's own clock.
 const OF_THE_SERVER: &str = "'{due_at,claimed_at,heartbeat_at,created_at,updated_at,ended_at}'::text[]";
 
+/// The feed of changes, which each engine orders in its own way.
+const FEED: &str = "changes";
+
 /// All rows of a store, as text; what only the server has to say is left out. So is the search index: it is made of them, in its
-/// own time.
+/// own time. And so is the feed.
 fn rows_of(client: &mut Client) -> Rows {
-    let tables = "SELECT table_name::text FROM information_schema.tables WHERE table_schema = current_schema() AND table_name NOT LIKE 'search\\_%'";
+    let tables = "SELECT table_name::text FROM information_schema.tables WHERE table_schema = current_schema() AND table_name NOT LIKE 'search\\_%'
+        AND table_name NOT LIKE 'changes%'";
     let tables: Vec<String> = client.query(tables, &[]).unwrap().iter().map(|row| row.get(0)).collect();
     let rows = |table: String| {
         let query = match table.as_str() {
