@@ -5,6 +5,8 @@
 
 #![cfg(test)]
 
+#[path = "postgres/changes.rs"]
+mod changes;
 #[path = "postgres/differential.rs"]
 mod differential;
 #[path = "postgres/doctor.rs"]

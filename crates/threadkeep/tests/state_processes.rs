@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use server::Server;
 use threadkeep::blocking::Store;
 use threadkeep::{
-    Error, GoalStatus, GoalUsage, JobEnd, JobPatch, JobQuery, JobStatus, NewGoal, NewJob, NewThread, StoreOptions,
-    ThreadId, Uuid,
+    ChangeEntry, ChangeQuery, Error, GoalStatus, GoalUsage, JobEnd, JobPatch, JobQuery, JobStatus, NewGoal, NewJob,
+    NewThread, StoreOptions, ThreadId, Uuid,
 };
 
 const ROLE: &str = "THREADKEEP_TEST_ROLE";
@@ -183,6 +183,47 @@ fn run_together(role: &str, place: &str) -> Vec<Vec<String>> {
     listeners.into_iter().map(|listener| listener.join().unwrap()).collect()
 }
 
+/// Follows the feed, from now on and beside those who write, until so many changes were told.
+fn follow(store: &Store, count: usize) -> std::thread::JoinHandle<Vec<ChangeEntry>> {
+    let mut query = ChangeQuery::default();
+    loop {
+        let page = store.changes(query.clone()).unwrap();
+        query.since = Some(page.cursor);
+        // What was made before is told by now, or would be told to this follower.
+        if !page.more && !page.pending {
+            break;
+        }
+    }
+    let mut follower = store.follow_changes(query).unwrap();
+    std::thread::spawn(move || {
+        let mut told = Vec::new();
+        while told.len() < count {
+            let more = follower.next_within(HANG).unwrap();
+            assert!(!more.is_empty(), "{} of {count} changes were told", told.len());
+            told.extend(more);
+        }
+        told
+    })
+}
+
+/// What was told is all that the feed holds behind its first change, once and in the feed's order; the ticks of a thread rise.
+fn assert_whole(store: &Store, told: &[ChangeEntry], name: &str) {
+    let mut query = ChangeQuery { since: Some(told[0].cursor.clone()), ..ChangeQuery::default() };
+    let mut held = vec![told[0].clone()];
+    loop {
+        let page = store.changes(query).unwrap();
+        held.extend(page.changes);
+        if !page.more && !page.pending {
+            break;
+        }
+        query = ChangeQuery { since: Some(page.cursor), ..ChangeQuery::default() };
+    }
+    let cursors = |changes: &[ChangeEntry]| changes.iter().map(|it| it.cursor.clone()).collect::<Vec<_>>();
+    assert_eq!(cursors(told), cursors(&held), "{name}");
+    let ticks: Vec<i64> = told.iter().filter_map(|it| it.tick).collect();
+    assert!(ticks.is_sorted_by(|a, b| a < b), "{name}: a thread's changes come in another order");
+}
+
 #[test]
 fn sixteen_processes_accrue_on_one_goal_and_every_accrual_counts_once() {
     for ground in grounds() {
@@ -195,7 +236,11 @@ fn sixteen_processes_accrue_on_one_goal_and_every_accrual_counts_once() {
         let total = PROCESSES as u64 * ACCRUALS;
         live.set_goal(NewGoal { token_budget: Some(3 * total), ..NewGoal::new("count") }).unwrap();
         let begun = Instant::now();
+        let follower = follow(&store, PROCESSES * usize::try_from(ACCRUALS).unwrap());
         run_together("accrue", &ground.place);
+        let told = follower.join().unwrap();
+        assert_whole(&store, &told, ground.name);
+        assert!(told.iter().all(|it| (it.area.as_str(), it.verb.as_str()) == ("goal", "changed")), "{}", ground.name);
         let goal = store.goal(&thread()).unwrap().unwrap();
         assert_eq!(
             (goal.tokens_used, goal.seconds_used, goal.continuations),
@@ -223,7 +268,15 @@ fn sixteen_processes_claim_from_one_queue_and_each_job_has_one_worker() {
             }
         });
         let begun = Instant::now();
+        let follower = follow(&store, 2 * JOBS);
         let claimed: Vec<String> = run_together("work", &ground.place).into_iter().flatten().collect();
+        let told = follower.join().unwrap();
+        assert_whole(&store, &told, ground.name);
+        let mut told: Vec<String> = told.into_iter().filter_map(|it| it.subject).collect();
+        told.sort();
+        let mut twice = [claimed.clone(), claimed.clone()].concat();
+        twice.sort();
+        assert_eq!(told, twice, "{}: each job is told when it is claimed, and when it is done", ground.name);
         assert_eq!(claimed.len(), JOBS, "{}", ground.name);
         assert_eq!(
             claimed.into_iter().collect::<BTreeSet<_>>().len(),

@@ -6,7 +6,7 @@ use crate::db::migrations::{self, Migration, State};
 use crate::db::postgres::Place;
 use crate::db::postgres::refusal::Refusal;
 use crate::db::postgres::session::Session;
-use crate::db::{Statement, Value, query_all, query_one};
+use crate::db::{Statement, Tx as _, Value, query_all, query_one};
 use crate::error::{Error, Result};
 
 /// The first number of the lock under which schemas are made; the second is of the schema's name.
@@ -36,6 +36,14 @@ const FACTS: Statement = Statement {
         (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'synchronous_commit'), current_setting('fsync'), current_setting('full_page_writes'),
         CAST(CASE WHEN pg_catalog.pg_is_in_recovery() THEN 1 ELSE 0 END AS BIGINT)",
 };
+/// Takes away a feed of changes whose places were numbers of another server's transactions, as after a dump was read into this one:
+/// what changes from now on would come before it. Its cursors are refused then.
+const DROP_STRANGE_FEED: Statement = Statement {
+    name: "DROP_STRANGE_FEED",
+    sql: "WITH gone AS (DELETE FROM changes WHERE (SELECT max(place) FROM changes)
+          >= CAST(CAST(pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()) AS TEXT) AS BIGINT) RETURNING 1)
+        INSERT INTO counters (name, value) SELECT 'changes-trimmed', 1 FROM gone LIMIT 1 ON CONFLICT (name) DO NOTHING",
+};
 /// The oldest server that this was tested with.
 pub(super) const OLDEST: i64 = 150_000;
 
@@ -59,6 +67,11 @@ pub(crate) fn open(place: &Place) -> Result<Opened> {
         }
         (State::Unrecorded, _) => return Err(migrations::unrecorded(&place.address.to_string())),
         (State::Empty | State::Behind, false) => migrate(place, &mut session)?,
+    }
+    if !place.read_only {
+        let dropped = session.alone().execute(DROP_STRANGE_FEED, &[]);
+        // Who may not do that may still read and write.
+        drop(dropped.inspect_err(|error| tracing::debug!(%error, "the feed of changes was not looked at")));
     }
     Ok(Opened { session, notices })
 }
