@@ -3,6 +3,7 @@
 mod append;
 mod archive;
 mod backup;
+mod changes;
 mod checkpoint;
 mod claims;
 mod completions;
@@ -109,6 +110,7 @@ enum Command {
     Show(show::ShowArgs),
     Tree(tree::TreeArgs),
     Tail(tail::TailArgs),
+    Changes(changes::ChangesArgs),
     Append(append::AppendArgs),
     Fork(fork::ForkArgs),
     Rewind(rewind::RewindArgs),
@@ -268,6 +270,7 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Show(args) => show::run(&args, app),
         Command::Tree(args) => tree::run(&args, app),
         Command::Tail(args) => tail::run(&args, app),
+        Command::Changes(args) => changes::run(&args, app),
         Command::Append(args) => append::run(&args, app),
         Command::Fork(args) => fork::run(&args, app),
         Command::Rewind(args) => rewind::run(&args, app),

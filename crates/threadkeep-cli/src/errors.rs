@@ -138,7 +138,7 @@ fn code(error: &Error) -> Code {
         Error::Corrupt { .. } | Error::ForeignStore { .. } => Code::Corrupt,
         Error::SchemaTooNew { .. } | Error::RolloutTooNew { .. } => Code::Version,
         Error::Busy { .. } | Error::ClaimHeld { .. } | Error::ClaimLost { .. } => Code::Busy,
-        // Archived, AlreadyExists, Conflict, Closed, Unsupported, StorageFull, ReadOnly, Backend, and what is yet to come.
+        // Archived, AlreadyExists, Conflict, Closed, Trimmed, Unsupported, StorageFull, ReadOnly, Backend, and what is yet to come.
         _ => Code::NotDone,
     }
 }
@@ -161,6 +161,7 @@ fn hint(error: &Error) -> Option<String> {
         Error::NotFound { what: "key", .. } => "`threadkeep keys create` makes one",
         Error::NotFound { what: "rollout", .. } => "`threadkeep rollout mirror` writes them",
         Error::NotFound { what: "workspace", .. } => "`threadkeep workspaces` shows the known ones",
+        Error::Trimmed { .. } => "`threadkeep changes --index` says how far every thread is, and from where to go on",
         Error::Ambiguous { .. } => "give more of the id",
         Error::Archived { thread } => return Some(format!("`threadkeep unarchive {thread}` first")),
         Error::AlreadyExists { what: "key", .. } => "`threadkeep keys rotate` puts a new one in its place",

@@ -8,6 +8,7 @@ use crate::cursor::Cursor;
 use crate::db::{Row, Tx, Value, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::id::{ThreadId, WorkspaceId};
+use crate::log::order::Top;
 use crate::thread::Shelf;
 use crate::threads::Scope;
 use crate::time::Timestamp;
@@ -49,6 +50,11 @@ statements! {
           - coalesce((SELECT value FROM counters WHERE name = 'changes-kept'), ?1) ORDER BY number DESC LIMIT 1))";
     NOTE_TRIMMED = "INSERT INTO counters (name, value) VALUES ('changes-trimmed', 1) ON CONFLICT (name) DO NOTHING";
     KEEP = "INSERT INTO counters (name, value) VALUES ('changes-kept', ?1) ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+    FOLLOWED = "SELECT 1 FROM counters WHERE name = 'changes-followed'";
+    SET_FOLLOWED = "INSERT INTO counters (name, value) VALUES ('changes-followed', 1) ON CONFLICT (name) DO NOTHING";
+    // One for each thread, in the order by activity: what came before anybody asked.
+    NOTE_WHAT_IS_THERE = "INSERT INTO changes (workspace, thread, area, verb, subject, tick, at)
+        SELECT workspace, id, 'items', 'created', NULL, tick, updated_at FROM threads WHERE items > 0 AND shelf < 3 ORDER BY activity, id";
     FORGET_SUBJECTS = "UPDATE changes SET subject = NULL WHERE thread = ?1 AND subject IS NOT NULL";
     ACTIVITY = "SELECT id, tick, activity, updated_at, shelf FROM threads WHERE id > ?1 AND shelf < 3
         AND (CAST(?2 AS BYTEA) IS NULL OR workspace = ?2) ORDER BY id LIMIT ?3";
@@ -176,6 +182,23 @@ pub(crate) fn keep(tx: &mut dyn Tx, count: u64) -> Result<()> {
     }
     tx.execute(KEEP, &[count.into()])?;
     trim_now(tx)
+}
+
+/// Whether new items are noted. Where nobody has asked for the feed yet an append is the cheaper for it; where others write at the
+/// same time they are always noted, since one that asks would not be seen by those who have begun.
+pub(crate) fn is_begun(tx: &mut dyn Tx) -> Result<bool> {
+    Ok(!tx.is_alone() || query_one(tx, FOLLOWED, &[], |_| Ok(()))?.is_some())
+}
+
+/// Has new items noted from now on, and notes of each thread that it has some.
+pub(crate) fn begin(tx: &mut dyn Tx) -> Result<()> {
+    if is_begun(tx)? {
+        return Ok(());
+    }
+    // The next append of this very transaction must see it.
+    Top::forget(tx);
+    tx.execute(NOTE_WHAT_IS_THERE, &[])?;
+    tx.execute(SET_FOLLOWED, &[]).map(drop)
 }
 
 /// Deletes the oldest changes now and then.
@@ -315,7 +338,7 @@ pub(crate) fn page(tx: &mut dyn Tx, scope: Scope, query: &ChangeQuery) -> Result
         // Behind the changes of others too, so that they are not passed over again.
         _ => newest(tx)?.encode(),
     };
-    let pending = query_one(tx, PENDING, &[], |_| Ok(()))?.is_some();
+    let pending = is_pending(tx)?;
     Ok(ChangePage { changes, cursor, more, pending })
 }
 
@@ -393,6 +416,10 @@ impl Place {
             at: row.int(3)?,
         })
     }
+}
+
+fn is_pending(tx: &mut dyn Tx) -> Result<bool> {
+    Ok(query_one(tx, PENDING, &[], |_| Ok(()))?.is_some())
 }
 
 fn newest(tx: &mut dyn Tx) -> Result<Place> {

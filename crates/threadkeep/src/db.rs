@@ -234,6 +234,11 @@ pub(crate) trait Tx {
         Ok(None)
     }
 
+    /// Whether no other transaction that writes can run at the same time as this one.
+    fn is_alone(&self) -> bool {
+        true
+    }
+
     /// How many bytes the store takes of the engine's disk, where the engine is asked and not the file system.
     fn bytes_on_disk(&mut self) -> Result<Option<i64>> {
         Ok(None)

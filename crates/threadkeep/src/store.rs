@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use crate::claim::Holder;
 use crate::claims::{self, Liveness, Pulse};
+use crate::concurrency::atomic::AtomicBool;
 use crate::concurrency::{Mutex, block_on, thread};
 use crate::db::fts::SqliteIndex;
 use crate::db::index::Index;
@@ -313,6 +314,8 @@ pub(crate) struct Inner {
     pub(crate) seals_at_shutdown: bool,
     pub(crate) screen: Screen,
     pub(crate) indexer: Arc<Indexer>,
+    /// Whether the feed of changes is known to have been begun.
+    pub(crate) feed_is_begun: AtomicBool,
 }
 
 impl Store {
@@ -551,6 +554,7 @@ impl Inner {
             seals_at_shutdown: options.seals_at_shutdown,
             screen: options.screen,
             indexer: Indexer::new(index, Readers::new(options.readers)),
+            feed_is_begun: AtomicBool::new(false),
             host,
         };
         inner.notices.extend(block_on(inner.notice_of_age()));

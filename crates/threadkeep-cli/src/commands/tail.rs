@@ -4,10 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use threadkeep::blocking::{Follower, Store};
-use threadkeep::{Address, Error, FollowEnd, Item, ItemQuery, News, ThreadId};
+use serde_json::json;
+use threadkeep::blocking::{ChangeFollower, Follower, Store};
+use threadkeep::{Address, Area, ChangeQuery, Error, FollowEnd, Item, ItemQuery, News, ThreadId};
 
-use super::{App, show};
+use super::{App, changes, show};
 use crate::conversation::Conversation;
 use crate::errors::{Code, Failure, Outcome, Report};
 use crate::json;
@@ -24,6 +25,7 @@ EXAMPLES:
   threadkeep tail -                      the last items of the newest thread
   threadkeep tail -f 019a2284            and what comes, until Ctrl-C
   threadkeep tail -f - --json | jq -r .text
+  threadkeep tail -f --changes -         its goal, jobs, checkpoints and all else that changes as well
 
 With --json every item is a line of its own, as it comes; after a rewind the depths go back.
 It ends when nobody reads its output any more, and with exit code 3 when the thread is deleted.";
@@ -38,6 +40,9 @@ pub(super) struct TailArgs {
     /// Go on with what is appended, until Ctrl-C
     #[arg(short, long)]
     follow: bool,
+    /// Also say what else of the thread changes: its goal, jobs, documents, claim …
+    #[arg(long, requires = "follow")]
+    changes: bool,
     /// How many items to begin with
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
     lines: usize,
@@ -71,7 +76,10 @@ pub(super) fn run(args: &TailArgs, app: &mut App) -> Outcome {
     }
     app.out.flush()?;
     match args.follow {
-        true => tail.follow(app, store.follow(&id, head)?),
+        true => {
+            let beside = args.changes.then(|| Beside::of(&store, &id)).transpose()?;
+            tail.follow(app, store.follow(&id, head)?, beside)
+        }
         false => Ok(if is_whole { Code::Done } else { Code::Partial }),
     }
 }
@@ -118,11 +126,14 @@ impl Tail {
     }
 
     /// Shows what comes, until nobody reads it any more or nothing more can come.
-    fn follow(&mut self, app: &mut App, mut follower: Follower) -> Outcome {
+    fn follow(&mut self, app: &mut App, mut follower: Follower, mut beside: Option<Beside>) -> Outcome {
         loop {
             match follower.try_next()? {
                 None => {
                     while !follower.ready_within(GLANCE) {
+                        if let Some(beside) = &mut beside {
+                            beside.tell(app)?;
+                        }
                         if app.out.is_closed() {
                             return Err(Failure::BrokenPipe);
                         }
@@ -144,8 +155,42 @@ impl Tail {
                 Some(News::Ended(end)) => return Err(told_end(&follower, end)),
                 Some(_) => {}
             }
+            if let Some(beside) = &mut beside {
+                beside.tell(app)?;
+            }
             app.out.flush()?;
         }
+    }
+}
+
+/// What changes of a thread beside its items.
+struct Beside {
+    store: Store,
+    follower: ChangeFollower,
+}
+
+impl Beside {
+    /// From now on.
+    fn of(store: &Store, thread: &ThreadId) -> Result<Self, Failure> {
+        let since = Some(store.latest_change()?);
+        let query = ChangeQuery { since, thread: Some(thread.clone()), ..ChangeQuery::default() };
+        Ok(Self { store: store.clone(), follower: store.follow_changes(query)? })
+    }
+
+    fn tell(&mut self, app: &mut App) -> Result<(), Failure> {
+        // These are told by the items themselves.
+        let told = [Area::Items, Area::Head].map(Area::as_str);
+        let changes = self.follower.next_within(Duration::ZERO)?;
+        for change in changes.iter().filter(|change| !told.contains(&change.area.as_str())) {
+            match app.out.is_json() {
+                true => app.out.document(&json!({"change": changes::document(change)}))?,
+                false => {
+                    let line = changes::line(&self.store, &app.out, change);
+                    app.out.line(app.out.paint(Ink::Dim, &line))?;
+                }
+            }
+        }
+        app.out.flush()
     }
 }
 

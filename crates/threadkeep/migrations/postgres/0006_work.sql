@@ -40,6 +40,10 @@ CREATE VIEW changes_settled AS SELECT * FROM changes_with_places
 CREATE VIEW changes_unsettled AS SELECT * FROM changes_with_places
   WHERE place >= CAST(CAST(pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot()) AS TEXT) AS BIGINT);
 
+-- What was there before the feed: one change for each thread.
+INSERT INTO changes (workspace, thread, area, verb, subject, tick, at)
+  SELECT workspace, id, 'items', 'created', NULL, tick, updated_at FROM threads WHERE items > 0 AND shelf < 3 ORDER BY activity, id;
+
 -- == Tools and workflow runs ==
 
 -- == Documents ==

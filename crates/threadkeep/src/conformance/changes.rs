@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Broken, ensure, ensure_eq, ensure_err, promises, say, thread_with, workspace};
-use crate::blocking::{Store, Threads};
+use crate::blocking::{LiveThread, Store, Threads};
 use crate::concurrency::thread;
 use crate::error::Error;
 use crate::{
@@ -52,6 +52,7 @@ promises! {
     /// Everything that changes a thread is told once, in the order of the commits, and nothing where nothing changed.
     fn every_change_of_a_thread_is_told(store) {
         let place = workspace(store)?;
+        now(store)?;
         let live = place.create_now(NewThread::default())?;
         let id = live.id().clone();
         live.begin_turn(say("a"))?;
@@ -89,6 +90,21 @@ promises! {
         ensure!(ticks.is_sorted_by(|a, b| a < b));
         ensure!(told.iter().all(|it| it.thread.as_ref() == Some(&id) && it.workspace == place.info().id));
         ensure_eq!(all(store, None)?, told);
+    }
+
+    /// What was there before anybody asked is told too, for each thread at least once and not oftener than it was changed.
+    fn what_was_there_before_is_told(store) {
+        let (first, second) = (thread_with(store, &["a", "b", "c"])?, thread_with(store, &[])?);
+        let items = |live: &LiveThread| -> Result<usize, Error> {
+            Ok(all(store, Some(live.id()))?.iter().filter(|it| it.area == "items").count())
+        };
+        ensure!((1..=3).contains(&items(&first)?));
+        ensure_eq!(items(&second)?, 0);
+        let before = items(&first)?;
+        first.append(vec![say("d")])?;
+        first.append(vec![say("e")])?;
+        second.append(vec![say("f")])?;
+        ensure_eq!((items(&first)?, items(&second)?), (before + 2, 1));
     }
 
     /// Jobs are told with their thread, or with their workspace alone.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_channel::oneshot;
 
 use crate::changes::{self, ActivityPage, ActivityQuery, ChangeEntry, ChangePage, ChangeQuery};
+use crate::concurrency::atomic::Ordering;
 use crate::concurrency::thread;
 use crate::db::Sync;
 use crate::db::news::Ear;
@@ -22,10 +23,14 @@ impl Threads {
     /// their commits. A change is told by name: what it made is to be read. Where a server's transaction takes long, what was
     /// committed after it began is told when it has ended.
     ///
+    /// In a folder the items are told one by one from the first time on that anybody asks for changes; of those that were there before
+    /// each thread tells once that it has some. So nobody pays for the feed in a store that nobody follows.
+    ///
     /// # Errors
-    /// [`crate::Error::Trimmed`] for a cursor behind which changes are no longer kept (a store keeps 100,000 at least, or what
+    /// [`crate::Error::ReadOnly`] for the first time through a handle that only reads; [`crate::Error::Trimmed`] for a cursor behind which changes are no longer kept (a store keeps 100,000 at least, or what
     /// [`Store::keep_changes`] said), or that another copy of the store gave.
     pub async fn changes(&self, query: ChangeQuery) -> Result<ChangePage> {
+        self.begin_feed().await?;
         let scope = self.scope;
         self.inner.db.read(move |tx| changes::page(tx, scope, &query)).await
     }
@@ -33,9 +38,23 @@ impl Threads {
     /// The cursor behind everything that changed until now.
     ///
     /// # Errors
-    /// As [`Threads::get`].
+    /// [`crate::Error::ReadOnly`] as there.
     pub async fn latest_change(&self) -> Result<String> {
+        self.begin_feed().await?;
         self.inner.db.read(changes::latest).await
+    }
+
+    /// Has new items noted, if they are not.
+    async fn begin_feed(&self) -> Result<()> {
+        let begun = &self.inner.feed_is_begun;
+        if begun.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if !self.inner.db.read(changes::is_begun).await? {
+            self.inner.db.write(Sync::Synced.free().repeatable(), changes::begin).await?;
+        }
+        begun.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Reads a page of the index of threads: how far each of them is. What is in no page is gone; what changed after the first page
@@ -44,6 +63,7 @@ impl Threads {
     /// # Errors
     /// [`crate::Error::Invalid`] for a cursor of another query.
     pub async fn activity(&self, query: ActivityQuery) -> Result<ActivityPage> {
+        self.begin_feed().await?;
         let scope = self.scope;
         self.inner.db.read(move |tx| changes::activity(tx, scope, &query)).await
     }

@@ -506,7 +506,10 @@ impl<'a> Pen<'a> {
         if (updated, activity) != self.places {
             tx.execute(SET_PLACE, &[self.thread.as_str().into(), updated.into(), activity.into()])?;
         }
-        note(tx, self.thread, self.tick, area, self.now)
+        match area {
+            Area::Items if tx.is_alone() && !self.top.is_followed => Ok(()),
+            area => note(tx, self.thread, self.tick, area, self.now),
+        }
     }
 
     pub(crate) fn head(&self) -> Option<ItemKey> {

@@ -13,8 +13,8 @@ use crate::id::ThreadId;
 use crate::planted::{self, Defect};
 
 statements! {
-    TOP = "SELECT t.tick, t.id, (SELECT a.id FROM threads a ORDER BY a.activity DESC, a.id DESC LIMIT 1)
-        FROM threads t ORDER BY t.updated DESC, t.id DESC LIMIT 1";
+    TOP = "SELECT t.tick, t.id, (SELECT a.id FROM threads a ORDER BY a.activity DESC, a.id DESC LIMIT 1),
+        (SELECT value FROM counters WHERE name = 'changes-followed') FROM threads t ORDER BY t.updated DESC, t.id DESC LIMIT 1";
     // A row that every store has and nobody changes.
     LINE_UP = "SELECT value FROM facts WHERE name = 'store-id' /* FOR UPDATE */";
 }
@@ -33,6 +33,8 @@ pub(crate) struct Top {
     pub(crate) tick: i64,
     updated: String,
     active: String,
+    /// Whether somebody follows the feed of changes, so that new items are noted in it.
+    pub(crate) is_followed: bool,
 }
 
 impl Top {
@@ -43,7 +45,8 @@ impl Top {
             return Ok(*top);
         }
         let top = query_one(tx, TOP, &[], |row| {
-            Ok(Self { tick: row.int(0)?, updated: row.text(1)?.to_owned(), active: row.text(2)?.to_owned() })
+            let (updated, active) = (row.text(1)?.to_owned(), row.text(2)?.to_owned());
+            Ok(Self { tick: row.int(0)?, updated, active, is_followed: row.opt_int(3)?.is_some() })
         })?;
         Ok(top.filter(|_| !planted::is(Defect::TicksAlone)).unwrap_or_default())
     }
@@ -54,6 +57,11 @@ impl Top {
         for top in [&mut self.updated, &mut self.active] {
             thread.as_str().clone_into(top);
         }
+    }
+
+    /// Has the next request of the transaction read them again.
+    pub(crate) fn forget(tx: &mut dyn Tx) {
+        drop(tx.left().and_then(Option::take));
     }
 
     /// Leaves the tops to the next request of the transaction, which then need not read them.

@@ -72,7 +72,9 @@ impl Standing {
             blobs::store(tx, key, &item.stored.blobs)?;
             items.push(AppendedItem { id: item.id, branch: self.branch, depth: key.depth(), hash });
         }
-        note(tx, &request.thread, self.tick, Area::Items, request.now)?;
+        if top.is_followed || !tx.is_alone() {
+            note(tx, &request.thread, self.tick, Area::Items, request.now)?;
+        }
         top.put(&request.thread, self.tick);
         top.leave(tx);
         Ok(Some((Appended { items, repeated: false, replaced: 0 }, self)))

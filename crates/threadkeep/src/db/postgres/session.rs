@@ -463,6 +463,10 @@ impl Tx for SessionTx<'_> {
         self.posts.as_mut().map(|posts| &mut posts.left)
     }
 
+    fn is_alone(&self) -> bool {
+        false
+    }
+
     fn clock(&mut self) -> Result<Option<i64>> {
         crate::db::query_one(self, CLOCK, &[], |row| row.int(0))
     }
