@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use threadkeep::blocking::{ChangeFollower, Store};
-use threadkeep::{ActivityQuery, ChangeEntry, ChangeQuery};
+use threadkeep::{ActivityQuery, ChangeEntry, ChangeQuery, Error};
 
 use super::App;
 use crate::errors::{Code, Failure, Outcome, Report};
@@ -64,7 +64,7 @@ pub(super) fn run(args: &ChangesArgs, app: &mut App) -> Outcome {
         }
         return Ok(Code::Done);
     }
-    let store = app.read()?;
+    let store = open(app)?;
     if args.index {
         return index(app, &store, args);
     }
@@ -73,6 +73,18 @@ pub(super) fn run(args: &ChangesArgs, app: &mut App) -> Outcome {
     match args.follow {
         true => follow(app, &store, query),
         false => list(app, &store, query),
+    }
+}
+
+/// Opens the store for reading its feed, which is begun by the first who asks for it.
+pub(super) fn open(app: &App) -> Result<Store, Failure> {
+    let store = app.read()?;
+    match store.latest_change() {
+        Err(Error::ReadOnly { .. }) => {
+            app.write()?.latest_change()?;
+            Ok(app.read()?)
+        }
+        begun => Ok(begun.map(|_| store)?),
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) fn run(args: &TailArgs, app: &mut App) -> Outcome {
     let (store, id, is_whole) = match is_file {
         true => show::read_file(Path::new(&args.thread))?,
         false => {
-            let store = app.read()?;
+            let store = if args.changes { changes::open(app)? } else { app.read()? };
             let id = store.find(&args.thread)?;
             (store, id, true)
         }

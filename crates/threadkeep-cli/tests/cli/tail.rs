@@ -15,13 +15,13 @@ use crate::sandbox::Sandbox;
 const HANG: Duration = Duration::from_secs(60);
 
 /// A program that follows; killed when it is dropped.
-struct Following {
+pub(crate) struct Following {
     child: Child,
     lines: Receiver<String>,
 }
 
 impl Following {
-    fn start(mut command: Command) -> Self {
+    pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = mpsc::channel();
@@ -30,8 +30,12 @@ impl Following {
         Self { child, lines }
     }
 
-    fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         self.lines.recv_timeout(HANG).unwrap()
+    }
+
+    pub(crate) fn line_within(&self, bound: Duration) -> Option<String> {
+        self.lines.recv_timeout(bound).ok()
     }
 
     /// The depth and the text of the next item.
