@@ -25,7 +25,7 @@ const WITHOUT_TRIGGERS: &str = "DROP TRIGGER items_have_parents";
 /// As the store and SQLite.
 pub fn synced(plan: &Plan, root: &Path, report: &mut Report) -> Result<()> {
     let (rounds, calls) = (plan.sizes.rounds, plan.sizes.synced);
-    let (_store, workspace, _) = stores::fresh(root, "ours")?;
+    let (store, workspace, _) = stores::fresh(root, "ours")?;
     let live = workspace.create_now(NewThread::default())?;
     let bare = bare::open(&stores::closed(root, "floor")?, false)?;
     bare.execute_batch(WITHOUT_TRIGGERS)?;
@@ -44,7 +44,28 @@ pub fn synced(plan: &Plan, root: &Path, report: &mut Report) -> Result<()> {
     report.compare("P1", what, (wall(&ours), wall(&floor)), figure, target);
     report.note(format!("P1: CPU of an append {}, of the floor {}", time(ours.cpu()), time(floor.cpu())));
     drop(hand);
-    synced_by_hand(plan, root, &live, report)
+    synced_by_hand(plan, root, &live, report)?;
+    followed(plan, root, (&store, &live), report)
+}
+
+/// The same once somebody has asked for the feed of changes, in which each append is noted from then on.
+fn followed(plan: &Plan, root: &Path, (store, live): (&Store, &LiveThread), report: &mut Report) -> Result<()> {
+    let (rounds, calls) = (plan.sizes.rounds, plan.sizes.synced);
+    store.latest_change()?;
+    let bare = bare::open(&stores::closed(root, "followed")?, false)?;
+    bare.execute_batch(WITHOUT_TRIGGERS)?;
+    let mut hand = Hand::new(&bare)?;
+    let mut items = Writer::new(5).items(inputs(rounds, calls)).into_iter();
+    let mut rows = RowData::several(inputs(rounds, calls), &mut Writer::new(6))?.into_iter();
+    let (ours, floor) = take_turns(
+        rounds,
+        calls,
+        || append(live, items.next(), Durability::Synced),
+        || hand.insert_only(&rows.next().ok_or("no row is left")?),
+    )?;
+    let figure = ratio(&ours.round_wall, &floor.round_wall);
+    report.compare("P1", "… while the feed of changes is followed", (wall(&ours), wall(&floor)), figure, Target::None);
+    Ok(())
 }
 
 /// How much of it is the work that an append has beside the row: the fence and the head, in a synced transaction by hand.

@@ -308,7 +308,7 @@ impl Default for ActivityQuery {
 
 /// Reads a page of the feed.
 pub(crate) fn page(tx: &mut dyn Tx, scope: Scope, query: &ChangeQuery) -> Result<ChangePage> {
-    let since = query.since.as_deref().map(|cursor| Place::decode(cursor)).transpose()?;
+    let since = query.since.as_deref().map(Place::decode).transpose()?;
     if let Some(since) = &since {
         since.check(tx)?;
     }
