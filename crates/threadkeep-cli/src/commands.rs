@@ -6,6 +6,7 @@ mod backup;
 mod changes;
 mod checkpoint;
 mod claims;
+mod compact;
 mod completions;
 mod copy;
 mod delete;
@@ -135,6 +136,7 @@ enum Command {
     Keys(keys::KeysArgs),
     Stats(stats::StatsArgs),
     Doctor(doctor::DoctorArgs),
+    Compact(compact::CompactArgs),
     Backup(backup::BackupArgs),
     RestoreBackup(restore_backup::RestoreBackupArgs),
     Copy(copy::CopyArgs),
@@ -295,6 +297,7 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Keys(args) => keys::run(&args, app),
         Command::Stats(args) => stats::run(&args, app),
         Command::Doctor(args) => doctor::run(&args, app),
+        Command::Compact(args) => compact::run(&args, app),
         Command::Backup(args) => backup::run(&args, app),
         Command::RestoreBackup(args) => restore_backup::run(&args, app),
         Command::Copy(args) => copy::run(&args, app),

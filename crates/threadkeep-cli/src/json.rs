@@ -184,7 +184,9 @@ pub(crate) fn workspace(info: &WorkspaceInfo) -> Value {
 pub(crate) fn stats(stats: &Stats) -> Map<String, Value> {
     let agent =
         |agent: &threadkeep::AgentStats| json!({"agent": agent.agent, "threads": agent.threads, "items": agent.items});
-    let fields: [(&str, Value); 16] = [
+    let jobs: Map<String, Value> =
+        stats.jobs.iter().map(|jobs| (jobs.status.as_str().to_owned(), jobs.jobs.into())).collect();
+    let fields: [(&str, Value); 21] = [
         ("workspaces", stats.workspaces.into()),
         ("threads", (stats.active + stats.archived + stats.trashed).into()),
         ("active", stats.active.into()),
@@ -199,6 +201,11 @@ pub(crate) fn stats(stats: &Stats) -> Map<String, Value> {
         ("blobs", stats.blobs.into()),
         ("blob_bytes", stats.blob_bytes.into()),
         ("stored_blob_bytes", stats.stored_blob_bytes.into()),
+        ("goals", stats.goals.into()),
+        ("jobs", jobs.into()),
+        ("checkpoints", stats.checkpoints.into()),
+        ("checkpoint_bytes", stats.checkpoint_bytes.into()),
+        ("stored_checkpoint_bytes", stats.stored_checkpoint_bytes.into()),
         ("file_bytes", stats.file_bytes.into()),
         ("agents", stats.agents.iter().map(agent).collect()),
     ];

@@ -32,7 +32,7 @@ use crate::search::{IndexStatus, SearchPage, SearchQuery};
 use crate::secrets::Rules;
 use crate::sources::{FilePart, ImportBatch, KnownRecord, SourceFile, SourceStamp};
 use crate::stats::Stats;
-use crate::store::{RedactOptions, RedactReport, SealReport, StoreOptions, VerifyOptions};
+use crate::store::{Compacted, RedactOptions, RedactReport, SealReport, StoreOptions, VerifyOptions};
 use crate::thread::{ListQuery, NewThread, Page, Status, Thread, ThreadPatch};
 use crate::turn::{Turn, TurnEnd, TurnEnded};
 use crate::turns::TurnQuery;
@@ -343,6 +343,7 @@ mirror! { Store, "Store":
     fn index_status(&self) -> Result<IndexStatus>;
     fn remap(&self, from: WorkspaceId, to: WorkspaceId) -> Result<WorkspaceInfo>;
     fn stats(&self) -> Result<Stats>;
+    fn compact(&self) -> Result<Compacted>;
     fn source(&self, path: &str) -> Result<Option<SourceFile>>;
     fn source_stamps(&self, after: &str, limit: usize) -> Result<Vec<SourceStamp>>;
     fn known_records(&self, path: &str, after: i64, limit: usize) -> Result<Vec<KnownRecord>>;

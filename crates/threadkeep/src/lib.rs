@@ -132,10 +132,10 @@ pub use secrets::{Found, Masked, Rules};
 pub use sources::{
     FilePart, ImportBatch, ImportPart, ImportSegment, KnownRecord, MAX_NOTE_BYTES, SourceFile, SourceStamp,
 };
-pub use stats::{AgentStats, Stats};
+pub use stats::{AgentStats, JobStats, Stats};
 pub use store::{
-    RedactOptions, RedactReport, RedactedPlace, SealReport, Sealed, Store, StoreOptions, Threads, VerifyOptions,
-    Workspace,
+    Compacted, RedactOptions, RedactReport, RedactedPlace, SealReport, Sealed, Store, StoreOptions, Threads,
+    VerifyOptions, Workspace,
 };
 pub use thread::{
     Change, Details, Lineage, ListQuery, NewThread, Page, Policy, Shelf, Shelves, SortKey, Status, Thread, ThreadPatch,

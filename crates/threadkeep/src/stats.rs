@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::db::{Tx, query_all, query_one, statements};
 use crate::error::Result;
+use crate::jobs::JobStatus;
 
 statements! {
     COUNT_THREADS = "SELECT shelf, count(*), CAST(coalesce(sum(items), 0) AS BIGINT), CAST(coalesce(sum(branches), 0) AS BIGINT),
@@ -12,6 +13,11 @@ statements! {
     CONTENT_BYTES = "SELECT CAST(coalesce(sum(size), 0) AS BIGINT), CAST(coalesce(sum(length(content)), 0) AS BIGINT) FROM items";
     BLOB_BYTES = "SELECT count(*), CAST(coalesce(sum(size), 0) AS BIGINT), CAST(coalesce(sum(length(data)), 0) AS BIGINT) FROM blobs";
     COUNT_WORKSPACES = "SELECT count(*) FROM workspaces";
+    COUNT_GOALS = "SELECT count(*) FROM goals";
+    COUNT_JOBS = "SELECT status, count(*) FROM jobs GROUP BY status ORDER BY status";
+    COUNT_CHECKPOINTS = "SELECT count(*), CAST(coalesce(sum(s.size), 0) AS BIGINT)
+        FROM checkpoints c JOIN checkpoint_states s ON s.thread = c.thread AND s.digest = c.digest";
+    STATE_BYTES = "SELECT CAST(coalesce(sum(length(data)), 0) AS BIGINT) FROM checkpoint_states";
 }
 
 /// The numbers of a store. Counting bytes reads every item once.
@@ -43,10 +49,29 @@ pub struct Stats {
     pub blob_bytes: i64,
     /// Their bytes as they are stored.
     pub stored_blob_bytes: i64,
+    /// Goals that threads have.
+    pub goals: i64,
+    /// Jobs, by status.
+    pub jobs: Vec<JobStats>,
+    /// Checkpoints.
+    pub checkpoints: i64,
+    /// Bytes of their states as they were given.
+    pub checkpoint_bytes: i64,
+    /// Bytes of their states as they are stored: compressed, and equal states of a thread once.
+    pub stored_checkpoint_bytes: i64,
     /// Bytes of the store's files, or of its tables on a server.
     pub file_bytes: i64,
     /// Threads and items by agent, most threads first; no agent is the empty name.
     pub agents: Vec<AgentStats>,
+}
+
+/// The number of jobs in one status.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct JobStats {
+    /// The status.
+    pub status: JobStatus,
+    /// How many jobs are in it.
+    pub jobs: i64,
 }
 
 /// The numbers of one agent's threads.
@@ -88,6 +113,26 @@ pub(crate) fn count(tx: &mut dyn Tx) -> Result<Stats> {
     {
         (stats.blobs, stats.blob_bytes, stats.stored_blob_bytes) = (count, given, stored);
     }
-    stats.file_bytes = tx.bytes_on_disk()?.unwrap_or(0);
+    count_state(tx, &mut stats)?;
+    stats.file_bytes = bytes_on_disk(tx)?;
     Ok(stats)
+}
+
+/// Counts what stands beside the log.
+fn count_state(tx: &mut dyn Tx, stats: &mut Stats) -> Result<()> {
+    let number = |tx: &mut dyn Tx, statement| Ok(query_one(tx, statement, &[], |row| row.int(0))?.unwrap_or(0));
+    stats.goals = number(tx, COUNT_GOALS)?;
+    stats.jobs = query_all(tx, COUNT_JOBS, &[], |row| {
+        Ok(JobStats { status: JobStatus::from_word(row.text(0)?), jobs: row.int(1)? })
+    })?;
+    if let Some((count, given)) = query_one(tx, COUNT_CHECKPOINTS, &[], |row| Ok((row.int(0)?, row.int(1)?)))? {
+        (stats.checkpoints, stats.checkpoint_bytes) = (count, given);
+    }
+    stats.stored_checkpoint_bytes = number(tx, STATE_BYTES)?;
+    Ok(())
+}
+
+/// What the tables take on a server; 0 where the file system is asked.
+pub(crate) fn bytes_on_disk(tx: &mut dyn Tx) -> Result<i64> {
+    Ok(tx.bytes_on_disk()?.unwrap_or(0))
 }

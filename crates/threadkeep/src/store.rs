@@ -416,6 +416,26 @@ impl Store {
         Ok(stats)
     }
 
+    /// Gives the room of what was deleted back to the disk: what is stored is written anew without gaps.
+    ///
+    /// Takes the time and the room of writing the store anew, while writers wait. The same work is done by
+    /// [`Threads::erase`]; nothing that is stored changes.
+    ///
+    /// # Errors
+    /// As every write; [`Error::StorageFull`] when there is no room for a second copy.
+    pub async fn compact(&self) -> Result<Compacted> {
+        let bytes_before = self.bytes_on_disk().await?;
+        let remains = self.erase().await?;
+        Ok(Compacted { bytes_before, bytes_after: self.bytes_on_disk().await?, remains })
+    }
+
+    async fn bytes_on_disk(&self) -> Result<i64> {
+        match self.inner.folder.as_deref() {
+            Some(folder) => Ok(file_bytes(folder)),
+            None => self.inner.db.read(stats::bytes_on_disk).await,
+        }
+    }
+
     /// What the store knows of an imported file.
     ///
     /// # Errors
@@ -799,6 +819,17 @@ fn store_id(db: &Db, host: &dyn Host, now: Timestamp) -> Result<uuid::Uuid> {
 }
 
 /// The bytes of the store's database and its log.
+/// What compacting a store did.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Compacted {
+    /// Bytes of the store's files, or of its tables on a server, before.
+    pub bytes_before: i64,
+    /// The same after.
+    pub bytes_after: i64,
+    /// What could not be written anew, and why.
+    pub remains: Vec<String>,
+}
+
 fn file_bytes(folder: &Path) -> i64 {
     let size = |suffix: &str| {
         std::fs::metadata(folder.join(format!("{}{suffix}", sqlite::DATABASE))).map_or(0, |meta| meta.len())

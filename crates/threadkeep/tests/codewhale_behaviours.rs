@@ -4,9 +4,14 @@
 #[path = "upgrades/fixed_host.rs"]
 mod fixed_host;
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Barrier;
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fixed_host::FixedHost;
 use rusqlite::Connection;
@@ -17,6 +22,8 @@ use threadkeep::{
 };
 
 const DATABASE: &str = "threadkeep.db";
+/// Names by threads, beside the rollouts.
+const INDEX: &str = "session_index.jsonl";
 /// Longer than anything here may take.
 const HANG: Duration = Duration::from_secs(60);
 /// For how long a lock is held, so that a call that does not wait for it is told.
@@ -195,6 +202,115 @@ fn a_lost_schema_number_rewrites_no_history() {
     }
 }
 
+// 17-19: the index beside the rollouts, from which CodeWhale reads names.
+
+/// Mirrors when it is this store's turn: on a slow disk others have the folder for longer than a call waits.
+fn mirror(store: &Store, folder: &Path) {
+    let begun = Instant::now();
+    let report = loop {
+        match store.mirror_rollouts(Some(folder), None, |_| {}) {
+            Err(Error::Busy { .. }) if begun.elapsed() < HANG => {}
+            outcome => break outcome.unwrap(),
+        }
+    };
+    assert_eq!(report.problems, []);
+}
+
+/// The names in an index by their threads: the last line of a thread counts, and a line that can't be read is passed over.
+fn names_in(folder: &Path) -> BTreeMap<String, String> {
+    let bytes = std::fs::read(folder.join(INDEX)).unwrap();
+    let lines = bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+    let name =
+        |line: serde_json::Value| (line["id"].as_str().unwrap().to_owned(), line["name"].as_str().unwrap().to_owned());
+    lines.map(name).collect()
+}
+
+/// Promise 18, and the defect that its test leaves: wherever the last line was torn, also inside of a character, it costs itself
+/// alone, and what is noted after it counts.
+#[test]
+fn a_torn_end_of_the_index_costs_itself_alone() {
+    let store = Store::open(StoreOptions::memory()).unwrap();
+    let live = create(&store, "t");
+    say(&live, "one");
+    store.update(&id("t"), ThreadPatch::title("项目 ü")).unwrap();
+    let temp = tempfile::tempdir().unwrap();
+    mirror(&store, temp.path());
+    let index = temp.path().join(INDEX);
+    let whole = std::fs::read(&index).unwrap();
+    assert!(!whole.is_ascii(), "the name is not in the index as it is: this proves nothing");
+    say(&create(&store, "other"), "one");
+    for cut in 1..whole.len() {
+        std::fs::write(&index, &whole[..cut]).unwrap();
+        mirror(&store, temp.path());
+        let names = names_in(temp.path());
+        assert_eq!(names.get("t").map(String::as_str), Some("项目 ü"), "cut at {cut}");
+        assert!(names.contains_key("other"), "cut at {cut}: what was noted next is lost");
+    }
+}
+
+/// Promises 17 and 19: the index is compacted to a line for each thread, the last name wins, and nothing that others note
+/// meanwhile is lost.
+#[test]
+fn programs_that_compact_the_index_at_once_lose_no_line_of_each_other() {
+    const PROGRAMS: usize = 6;
+    let temp = tempfile::tempdir().unwrap();
+    let seed = Store::open(StoreOptions::memory()).unwrap();
+    say(&create(&seed, "seed"), "one");
+    mirror(&seed, temp.path());
+    let index = temp.path().join(INDEX);
+    let padding = std::fs::read_to_string(&index).unwrap().repeat(600);
+    let together = Barrier::new(PROGRAMS);
+    std::thread::scope(|scope| {
+        for number in 0..PROGRAMS {
+            let (folder, together, index, padding) = (temp.path(), &together, &index, padding.as_str());
+            scope.spawn(move || {
+                let store = Store::open(StoreOptions::memory()).unwrap();
+                let thread = format!("t{number}");
+                say(&create(&store, &thread), "one");
+                for round in 0..5 {
+                    if together.wait().is_leader() {
+                        // So much that is old that everybody compacts.
+                        let mut file = std::fs::File::options().append(true).open(index).unwrap();
+                        file.write_all(padding.as_bytes()).unwrap();
+                    }
+                    together.wait();
+                    store.update(&id(&thread), ThreadPatch::title(format!("round {round}"))).unwrap();
+                    mirror(&store, folder);
+                    together.wait();
+                    let names = names_in(folder);
+                    assert_eq!(names.len(), PROGRAMS + 1, "{names:?}");
+                    let last = format!("round {round}");
+                    assert!(names.iter().all(|(name, title)| name == "seed" || *title == last), "{names:?}");
+                }
+            });
+        }
+    });
+    let text = std::fs::read_to_string(&index).unwrap();
+    assert!(text.lines().count() <= 2 * (PROGRAMS + 1) + 256, "nobody compacted it: this proves nothing");
+}
+
+/// A purged thread's name is in no line: CodeWhale's stays and is still found.
+#[test]
+fn the_index_forgets_a_purged_thread() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    for name in ["stays", "goes"] {
+        let live = create(&store, name);
+        say(&live, "one");
+        store.update(&id(name), ThreadPatch::title(format!("title of {name}"))).unwrap();
+        live.shutdown().unwrap();
+    }
+    store.mirror_rollouts(None, None, |_| {}).unwrap();
+    let rollout = store.rollout_path(&id("goes")).unwrap();
+    assert!(rollout.is_file());
+    store.delete(&id("goes")).unwrap();
+    store.purge(&id("goes")).unwrap();
+    let text = std::fs::read_to_string(temp.path().join("rollouts").join(INDEX)).unwrap();
+    assert!(text.contains("title of stays") && !text.contains("title of goes"), "{text}");
+    assert!(!rollout.exists());
+    assert!(matches!(store.find("title of goes"), Err(Error::NotFound { .. })));
+}
+
 // 20: metadata.
 
 /// Promise 20: what is written of a thread is read back, name, memory mode and rollout path included; archived threads are
@@ -253,6 +369,70 @@ fn metadata_round_trips_and_archived_threads_are_listed_on_request() {
 }
 
 // 21, 23: stores of every schema are in `upgrades.rs`.
+
+/// Every status is kept as it was said, and archiving is none of them.
+#[test]
+fn every_status_comes_back_and_survives_the_archive() {
+    let temp = tempfile::tempdir().unwrap();
+    let words = ["running", "idle", "completed", "failed", "paused", "waiting_approval"];
+    let store = open(temp.path());
+    for word in words {
+        let mut thread = named(word);
+        thread.status = Some(Status::from_word(word));
+        store.workspace(Path::new("/w")).unwrap().create_now(thread).unwrap();
+        store.archive(&id(word)).unwrap();
+    }
+    drop(store);
+    let store = open(temp.path());
+    for word in words {
+        let archived = store.get(&id(word)).unwrap();
+        assert_eq!((archived.status.as_str(), archived.shelf), (word, Shelf::Archived));
+        assert_eq!(store.unarchive(&id(word)).unwrap().status.as_str(), word);
+    }
+}
+
+/// Folders whose names are no UTF-8 are told apart: CodeWhale writes the same sign for every byte that it can't read.
+#[test]
+fn folders_whose_names_are_no_utf8_are_told_apart() {
+    let store = Store::open(StoreOptions::memory()).unwrap();
+    let folder = |last: u8| PathBuf::from(OsStr::from_bytes(&[b'/', b'w', b'/', last]));
+    let one = store.workspace(&folder(0xff)).unwrap();
+    let two = store.workspace(&folder(0xfe)).unwrap();
+    assert_ne!(one.info().id, two.info().id);
+    assert_eq!(store.workspace(&folder(0xff)).unwrap().info().id, one.info().id);
+    let live = one.create_now(named("t")).unwrap();
+    live.shutdown().unwrap();
+    assert!(two.list(ListQuery::default()).unwrap().entries.is_empty());
+}
+
+/// What a purge frees goes back to the disk when the store is compacted: CodeWhale's file keeps its size.
+#[test]
+fn compacting_gives_the_room_of_what_was_purged_back() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    for name in ["goes", "stays"] {
+        let live = create(&store, name);
+        let noise: Vec<NewItem> = (0..200_u32)
+            .map(|number| {
+                let bytes: Vec<u8> = (0..200_u32)
+                    .flat_map(|part| *blake3::hash(format!("{name} {number} {part}").as_bytes()).as_bytes())
+                    .collect();
+                NewItem::raw(Kind::Message, "bytes", bytes)
+            })
+            .collect();
+        live.append(noise).unwrap();
+        live.shutdown().unwrap();
+    }
+    let full = store.stats().unwrap().file_bytes;
+    store.delete(&id("goes")).unwrap();
+    store.purge(&id("goes")).unwrap();
+    let compacted = store.compact().unwrap();
+    assert_eq!(compacted.remains, [""; 0]);
+    assert!(compacted.bytes_after < full * 2 / 3, "{compacted:?} of {full}");
+    assert_eq!(compacted.bytes_after, store.stats().unwrap().file_bytes);
+    assert_eq!(path_of(&store, &id("stays"), None).len(), 200);
+    assert!(store.verify(&id("stays")).unwrap().is_intact());
+}
 
 // 22: equal times.
 
@@ -332,6 +512,11 @@ fn the_parity_test_of_forks() {
     assert_eq!(texts(&store, &thread), ["0", "1", "2", "3", "4", "6"]);
     assert_eq!(leaves(), [sixth, fork]);
     assert_eq!(sixth.branch, messages[4].branch, "going on at a tip is no fork");
+
+    // What another thread continues is still a leaf of this one: CodeWhale loses it.
+    store.fork(&thread, Some(fork), named("elsewhere")).unwrap();
+    say(&store.resume(&id("elsewhere"), false).unwrap(), "theirs");
+    assert_eq!(leaves(), [sixth, fork]);
 
     // Clear.
     assert_eq!(live.clear().unwrap(), 6);

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::Value;
-use threadkeep::Stats;
+use threadkeep::{JobStats, Stats};
 
 use super::App;
 use crate::errors::{Code, Failure, Outcome};
@@ -13,7 +13,8 @@ use crate::{human, json, text};
 const EXAMPLES: &str = "\
 EXAMPLES:
   threadkeep stats
-  threadkeep stats --json | jq .file_bytes";
+  threadkeep stats --json | jq .file_bytes
+  threadkeep stats --json | jq .jobs.queued";
 
 /// Say what the store holds and how large it is
 ///
@@ -38,6 +39,25 @@ pub(super) fn run(_args: &StatsArgs, app: &mut App) -> Outcome {
     Ok(Code::Done)
 }
 
+/// How many jobs there are, and how many of them in each status.
+fn jobs(stats: &Stats) -> String {
+    let total: i64 = stats.jobs.iter().map(|jobs| jobs.jobs).sum();
+    let counted = |jobs: &JobStats| format!("{} {}", human::count(jobs.jobs), text::one_line(jobs.status.as_str()));
+    let by_status: Vec<String> = stats.jobs.iter().map(counted).collect();
+    match by_status.is_empty() {
+        true => human::count(total),
+        false => format!("{}: {}", human::count(total), by_status.join(", ")),
+    }
+}
+
+fn checkpoints(stats: &Stats) -> String {
+    let (given, stored) = (human::bytes(stats.checkpoint_bytes), human::bytes(stats.stored_checkpoint_bytes));
+    match stats.checkpoints {
+        0 => human::count(0),
+        number => format!("{} of {given}, stored in {stored}", human::count(number)),
+    }
+}
+
 fn write(app: &mut App, folder: &str, stats: &Stats) -> Result<(), Failure> {
     let out = &mut app.out;
     out.line(out.paint(Ink::Strong, &text::one_line(folder)))?;
@@ -57,6 +77,9 @@ fn write(app: &mut App, folder: &str, stats: &Stats) -> Result<(), Failure> {
         ("turns", human::count(stats.turns)),
         ("content", format!("{}, stored in {}", human::bytes(given), human::bytes(stored))),
         ("blobs", format!("{} of {}", human::count(stats.blobs), human::bytes(stats.blob_bytes))),
+        ("goals", human::count(stats.goals)),
+        ("jobs", jobs(stats)),
+        ("checkpoints", checkpoints(stats)),
         ("on disk", human::bytes(stats.file_bytes)),
     ] {
         out.line(format!("  {name:<11} {value}"))?;

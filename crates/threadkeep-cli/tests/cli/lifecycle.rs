@@ -45,6 +45,27 @@ fn purging_needs_the_trash_and_a_yes() {
 }
 
 #[test]
+fn compacting_gives_room_back() {
+    let sandbox = Sandbox::new();
+    // Noise, so that no compression takes the room before.
+    let noise: String =
+        (0..40_000_u64).map(|number| format!("{:x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+    sandbox.thread("goes", "Goes", &[&noise]);
+    sandbox.thread("stays", "Stays", &["a"]);
+    sandbox.ok(&["delete", "goes"]);
+    sandbox.ok(&["purge", "goes", "--yes"]);
+    let done = sandbox.json(&["compact"]);
+    let [before, after, freed] = ["bytes_before", "bytes_after", "bytes_freed"].map(|key| done[key].as_i64().unwrap());
+    assert!(freed > 100_000 && before - after == freed, "{done}");
+    assert_eq!(
+        (&done["remains"], sandbox.json(&["stats"])["file_bytes"].as_i64()),
+        (&serde_json::json!([]), Some(after))
+    );
+    assert_eq!(sandbox.json(&["show", "stays"])["items"].as_array().unwrap().len(), 1);
+    assert!(sandbox.ok(&["compact"]).contains("The store takes"));
+}
+
+#[test]
 fn titles_pins_and_ends() {
     let sandbox = Sandbox::new();
     sandbox.thread("one", "One", &["a"]);

@@ -5,7 +5,7 @@ use crate::sandbox::Sandbox;
 #[test]
 fn an_empty_or_relative_home_is_refused() {
     let sandbox = Sandbox::new();
-    for home in ["", "relative", "./x"] {
+    for home in ["", "  ", "relative", "./x"] {
         let output = sandbox.bare().env("THREADKEEP_HOME", home).arg("list").output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{home:?}");
         assert!(String::from_utf8(output.stderr).unwrap().contains("THREADKEEP_HOME"));
@@ -59,6 +59,7 @@ fn verbs_that_need_a_store_do_not_make_one() {
         &["export", "x", "--verbatim", "-o", "f"],
         &["verify"],
         &["stats"],
+        &["compact"],
         &["workspaces"],
         &["remap", "a", "b"],
     ] {

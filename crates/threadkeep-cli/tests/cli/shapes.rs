@@ -128,6 +128,8 @@ fn stats_and_workspaces() {
     let stats = sandbox.json(&["stats"]);
     assert_eq!((&stats["threads"], &stats["items"]), (&json!(1), &json!(2)));
     keys(&stats, &["store", "store_id", "branches", "turns", "content_bytes", "file_bytes", "agents"]);
+    let state = ["goals", "jobs", "checkpoints", "checkpoint_bytes", "stored_checkpoint_bytes"].map(|key| &stats[key]);
+    assert_eq!(state, [&json!(0), &json!({}), &json!(0), &json!(0), &json!(0)]);
     let workspaces = sandbox.json(&["workspaces"]);
     let workspace = &workspaces["workspaces"][0];
     keys(workspace, &["id", "name", "threads", "keys", "created_at"]);

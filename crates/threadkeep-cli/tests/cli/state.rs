@@ -144,3 +144,22 @@ fn a_job_that_is_cancelled_meanwhile_stays_so() {
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(sandbox.json(&["job", "show", "w"])["job"]["status"], "cancelled");
 }
+
+#[test]
+fn what_stands_beside_the_log_is_counted_by_stats() {
+    let sandbox = with_thread();
+    sandbox.ok(&["goal", "set", "t", "pass the tests"]);
+    for id in ["a", "b", "c"] {
+        sandbox.ok(&["job", "add", "work", "--id", id]);
+    }
+    sandbox.ok(&["job", "mark", "c", "cancelled"]);
+    save(&sandbox, "t@1", "one", "[1,2,3]");
+    save(&sandbox, "t@2", "two", "[1,2,3]");
+    let stats = sandbox.json(&["stats"]);
+    assert_eq!(stats["goals"], 1);
+    assert_eq!(stats["jobs"], json!({"cancelled": 1, "queued": 2}));
+    let states = ["checkpoints", "checkpoint_bytes", "stored_checkpoint_bytes"].map(|key| stats[key].as_i64().unwrap());
+    assert_eq!(states, [2, 14, 7], "equal states are stored once");
+    let shown = sandbox.ok(&["stats"]);
+    assert!(shown.contains("3: 1 cancelled, 2 queued") && shown.contains("2 of 14 B, stored in 7 B"), "{shown}");
+}

@@ -170,4 +170,26 @@ promises! {
         let live = make()?;
         ensure_eq!((live.checkpoint(None)?, names(store, &id, &CheckpointQuery::default())?), (None, Vec::new()));
     }
+
+    /// The numbers of a store count what stands beside the log: goals, jobs by status, checkpoints and their bytes.
+    fn what_stands_beside_the_log_is_counted(store) {
+        let live = thread_with(store, &["a"])?;
+        let place = workspace(store)?;
+        live.set_goal(crate::NewGoal::new("count"))?;
+        for name in ["one", "two"] {
+            saved(&live, name, "[1,2,3]")?;
+            place.add_job(crate::NewJob::new("work"))?;
+        }
+        let lease = place.claim_job(crate::NewJob::QUEUE)?.map(|claimed| claimed.lease);
+        ensure!(lease.is_some());
+        let stats = store.stats()?;
+        let jobs: Vec<_> = stats.jobs.iter().map(|jobs| (jobs.status.as_str(), jobs.jobs)).collect();
+        ensure_eq!((stats.goals, jobs), (1, vec![("queued", 1), ("running", 1)]));
+        ensure_eq!((stats.checkpoints, stats.checkpoint_bytes, stats.stored_checkpoint_bytes), (2, 14, 7));
+        live.shutdown()?;
+        store.delete(live.id())?;
+        store.purge(live.id())?;
+        let stats = store.stats()?;
+        ensure_eq!((stats.goals, stats.checkpoints, stats.stored_checkpoint_bytes), (0, 0, 0));
+    }
 }
