@@ -321,6 +321,7 @@ fn metadata_round_trips_and_archived_threads_are_listed_on_request() {
     let store = open(temp.path());
     let mut thread = named("t");
     thread.status = Some(Status::Running);
+    thread.ephemeral = true;
     let details = &mut thread.details;
     details.title = Some("Fix the login".into());
     details.preview = Some("Why does the login test fail?".into());
@@ -360,7 +361,7 @@ fn metadata_round_trips_and_archived_threads_are_listed_on_request() {
     assert_eq!(ids(Shelves::Archived), ["t"]);
     assert_eq!(ids(Shelves::Both), ["t", "other"]);
     let archived = store.get(&id("t")).unwrap();
-    assert_eq!((&archived.details, archived.shelf), (&wanted, Shelf::Archived));
+    assert_eq!((&archived.details, archived.shelf, archived.ephemeral), (&wanted, Shelf::Archived, true));
     assert!(archived.archived_at.is_some());
     // The status from before the archive is kept: CodeWhale makes it idle.
     let back = store.unarchive(&id("t")).unwrap();

@@ -8,6 +8,8 @@ mod direction;
 mod licences;
 #[path = "tidy/migrations.rs"]
 mod migrations;
+#[path = "tidy/parity.rs"]
+mod parity;
 #[path = "tidy/repository.rs"]
 mod repository;
 #[path = "tidy/texts.rs"]

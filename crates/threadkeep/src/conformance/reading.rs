@@ -78,6 +78,19 @@ promises! {
         ensure!(beyond.entries.is_empty());
     }
 
+    /// A limit that is too large gives a whole page and a cursor to what is left, from either end.
+    fn a_limit_beyond_the_bound_is_a_page_and_a_cursor(store) {
+        let thread = thread_with(store, &[])?;
+        thread.append((0..2_001).map(|number| say(&number.to_string())).collect())?;
+        for newest_first in [false, true] {
+            let query = ItemQuery { newest_first, limit: usize::MAX, ..ItemQuery::default() };
+            let page = store.items(thread.id(), query.clone())?;
+            ensure_eq!((page.entries.len(), page.next_cursor.is_some()), (2_000, true));
+            let rest = store.items(thread.id(), ItemQuery { cursor: page.next_cursor, ..query })?;
+            ensure_eq!((rest.entries.len(), rest.next_cursor), (1, None));
+        }
+    }
+
     /// The model's context begins at the latest compaction of the active path, also one that a fork shares.
     fn the_context_begins_at_the_latest_compaction(store) {
         let thread = thread_with(store, &["old"])?;

@@ -24,10 +24,13 @@ pub(crate) fn files(below: &str) -> Vec<String> {
         for entry in std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if !path.is_dir() {
-                found.push(path.strip_prefix(root()).unwrap().display().to_string());
-            } else if name != "target" && name != ".git" {
-                folders.push(path);
+            // In a second working tree `.git` is a file that says where the repository is.
+            if name == "target" || name == ".git" {
+                continue;
+            }
+            match path.is_dir() {
+                true => folders.push(path),
+                false => found.push(path.strip_prefix(root()).unwrap().display().to_string()),
             }
         }
     }
