@@ -37,6 +37,10 @@ impl ViewCodec for Codex {
     fn view(&self, _kind: &Kind, content: &[u8]) -> View {
         view::view(content)
     }
+
+    fn awaits_result(&self, content: &[u8]) -> bool {
+        view::awaits_result(content)
+    }
 }
 
 impl Codec for Codex {

@@ -11,6 +11,7 @@ use crate::branch::Tree;
 use crate::checkpoints::{Checkpoint, CheckpointDiff, CheckpointInfo, CheckpointQuery, NewCheckpoint};
 use crate::claim::{ClaimInfo, ReleaseRequest};
 use crate::copy::{CopyProgress, CopyReport};
+use crate::dangling::TurnRepair;
 use crate::db::helping::block_on;
 use crate::error::Result;
 use crate::finding::Examination;
@@ -463,6 +464,7 @@ mirror! { Threads, "Threads":
     fn model_context(&self, thread: &ThreadId, query: ItemQuery) -> Result<Page<Item>>;
     fn turns(&self, thread: &ThreadId, query: TurnQuery) -> Result<Page<Turn>>;
     fn open_turn(&self, thread: &ThreadId) -> Result<Option<i64>>;
+    fn plan_turn_repair(&self, thread: &ThreadId) -> Result<TurnRepair>;
     fn tree(&self, thread: &ThreadId) -> Result<Tree>;
     fn label(&self, thread: &ThreadId, branch: BranchId, label: Option<String>) -> Result<()>;
     fn sources(&self, thread: &ThreadId) -> Result<Vec<SourceFile>>;
@@ -510,6 +512,7 @@ mirror! { LiveThread, "LiveThread":
     fn append_with(&self, items: Vec<NewItem>, options: AppendOptions) -> Result<Appended>;
     fn begin_turn(&self, prompt: NewItem) -> Result<Appended>;
     fn end_turn(&self, end: TurnEnd) -> Result<TurnEnded>;
+    fn repair_turns(&self) -> Result<TurnRepair>;
     fn release_requested(&self) -> Result<Option<ReleaseRequest>>;
     fn rewind(&self, to: Address) -> Result<()>;
     fn clear(&self) -> Result<u64>;

@@ -20,6 +20,7 @@ pub mod languages;
 mod reading;
 mod search;
 mod threads;
+mod turn_repair;
 mod workspaces;
 
 use std::fmt;
@@ -72,6 +73,7 @@ pub fn clauses() -> Vec<Clause> {
         reading::CLAUSES,
         search::CLAUSES,
         threads::CLAUSES,
+        turn_repair::CLAUSES,
         workspaces::CLAUSES,
     ];
     lists.concat()

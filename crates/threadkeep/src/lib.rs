@@ -42,6 +42,7 @@ pub mod conformance;
 mod content;
 mod copy;
 mod cursor;
+mod dangling;
 mod db;
 mod error;
 mod examine;
@@ -88,6 +89,7 @@ pub use changes::{ActivityPage, ActivityQuery, Area, ChangeEntry, ChangePage, Ch
 pub use checkpoints::{Checkpoint, CheckpointDiff, CheckpointInfo, CheckpointQuery, NewCheckpoint};
 pub use claim::{ClaimInfo, Holder, ReleaseRequest};
 pub use copy::{CopyProblem, CopyProgress, CopyReport};
+pub use dangling::{ClosedCall, TurnRepair};
 #[cfg(feature = "postgres")]
 #[doc(hidden)]
 pub use db::postgres::look::postgres_listing;

@@ -2,6 +2,7 @@
 
 mod checkpoints;
 mod goals;
+mod repairing;
 mod taken;
 mod under_claim;
 

@@ -3,6 +3,7 @@
 pub(crate) mod append;
 pub(crate) mod blobs;
 pub(crate) mod head;
+pub(crate) mod mend;
 pub(crate) mod order;
 pub(crate) mod path;
 pub(crate) mod proof;

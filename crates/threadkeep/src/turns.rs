@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use crate::changes::Area;
 use crate::cursor::Cursor;
+use crate::dangling::LEFT_OPEN;
 use crate::db::{Row, Tx, query_one, statements};
 use crate::error::{Error, Result};
 use crate::id::{Address, ItemId, ItemKey, ThreadId, WriterId};
@@ -26,6 +27,8 @@ statements! {
     TURNS_UP = "SELECT t.ordinal, t.status, t.outcome, t.first_item, f.id, t.last_item, l.id, t.token_usage, t.started_at, t.ended_at
         FROM turns t JOIN branches f ON f.key = t.first_item >> 32 LEFT JOIN branches l ON l.key = t.last_item >> 32
         WHERE t.thread = ?1 AND t.ordinal > ?2 ORDER BY t.ordinal LIMIT ?3";
+    OPEN_SINCE = "SELECT u.ordinal, i.epoch FROM threads t JOIN turns u ON u.thread = t.id AND u.ordinal = t.open_turn
+        JOIN items i ON i.key = u.first_item WHERE t.id = ?1";
     OPEN_TURN = "SELECT open_turn FROM threads WHERE id = ?1";
 }
 
@@ -66,6 +69,27 @@ pub(crate) fn interrupt(
         .map(drop)
 }
 
+/// Marks a turn whose holder ended before it did. What the row says of one that is over stays.
+pub(crate) fn leave_open(
+    tx: &mut dyn Tx,
+    thread: &ThreadId,
+    ordinal: i64,
+    last: Option<ItemKey>,
+    at: Timestamp,
+) -> Result<()> {
+    let (status, outcome) = LEFT_OPEN;
+    let args = [
+        thread.as_str().into(),
+        ordinal.into(),
+        status.as_str().into(),
+        outcome.into(),
+        last.map(|last| last.0).into(),
+        None::<&str>.into(),
+        at.0.into(),
+    ];
+    tx.execute(END_TURN, &args).map(drop)
+}
+
 /// Ends the open turn.
 pub(crate) fn end(
     tx: &mut dyn Tx,
@@ -97,6 +121,11 @@ pub(crate) fn end(
     ];
     tx.execute(END_TURN, &args)?;
     Ok(ordinal)
+}
+
+/// The turn that is open, if one is, and the epoch of whoever began it.
+pub(crate) fn open_since(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Option<(i64, i64)>> {
+    query_one(tx, OPEN_SINCE, &[thread.as_str().into()], |row| Ok((row.int(0)?, row.int(1)?)))
 }
 
 /// The turn that is open, if one is.

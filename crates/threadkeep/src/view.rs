@@ -18,6 +18,9 @@ pub struct View {
     /// Whether the bytes could not be read as their format says (shown as they are, lossily).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub damaged: bool,
+    /// Whether the store made this in the place of what never came ([`crate::LiveThread::repair_turns`]): nobody said it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub synthetic: bool,
 }
 
 /// One part of an item.
@@ -113,4 +116,11 @@ pub trait ViewCodec: Send + Sync + std::fmt::Debug {
 
     /// Reads one item's bytes. Never fails: what can't be read comes back as a damaged view with the bytes shown lossily.
     fn view(&self, kind: &crate::item::Kind, content: &[u8]) -> View;
+
+    /// Whether the calls of tools in an item get their results in items of their own. Those of tools that the model's host runs
+    /// may have theirs within.
+    fn awaits_result(&self, content: &[u8]) -> bool {
+        let _ = content;
+        true
+    }
 }

@@ -36,6 +36,7 @@ mod src {
     pub(crate) mod content;
     pub(crate) mod copy;
     pub(crate) mod cursor;
+    pub(crate) mod dangling;
     pub(crate) mod db;
     pub(crate) mod error;
     pub(crate) mod examine;
@@ -74,9 +75,9 @@ mod src {
 }
 // The files of the library name each other from the root.
 use src::{
-    backup, branch, chain, changes, checkpoints, claim, claims, content, copy, cursor, db, error, examine, finding,
-    follow, goals, host, id, item, jobs, keys, live, log, planted, records, repair, rollout, screen, seal, seals,
-    search, secrets, sources, stats, store, thread, thread_list, thread_store, threads, time, turn, turns, view,
+    backup, branch, chain, changes, checkpoints, claim, claims, content, copy, cursor, dangling, db, error, examine,
+    finding, follow, goals, host, id, item, jobs, keys, live, log, planted, records, repair, rollout, screen, seal,
+    seals, search, secrets, sources, stats, store, thread, thread_list, thread_store, threads, time, turn, turns, view,
     workspaces, writers,
 };
 // And these as the library shows them.

@@ -10,6 +10,10 @@ use crate::json::{damaged, media_url, one_line, read, str_at, text_of, u64_at};
 /// How much of an event's own text is shown; the conversation itself stands in the items.
 const NOTE_CHARS: usize = 200;
 
+/// Calls that are over when they are recorded.
+const HOSTED: [&str; 5] =
+    ["web_search_call", "image_generation_call", "file_search_call", "code_interpreter_call", "mcp_call"];
+
 pub(super) fn view(bytes: &[u8]) -> View {
     let Ok((value, repaired)) = read::<Value>(bytes) else {
         return damaged(bytes);
@@ -27,6 +31,12 @@ pub(super) fn view(bytes: &[u8]) -> View {
     view.role = role;
     view.damaged |= repaired;
     view
+}
+
+/// Whether a call gets its result in a line of its own: those that the model's host runs have theirs in themselves, or show none.
+pub(super) fn awaits_result(bytes: &[u8]) -> bool {
+    let Ok((value, _)) = read::<Value>(bytes) else { return true };
+    !HOSTED.contains(&str_at(value.get("payload").unwrap_or(&value), "type"))
 }
 
 fn note(text: String) -> View {

@@ -395,6 +395,20 @@ impl<'a> Pen<'a> {
         Ok(())
     }
 
+    /// Stays where it stands, but goes on from there on a branch of its own, also where nothing follows.
+    pub(super) fn branch_off(&mut self, tx: &mut dyn Tx) -> Result<()> {
+        let head = self.head;
+        self.leave(tx)?;
+        self.head = head;
+        Ok(())
+    }
+
+    /// Writes one item after the head, in this turn.
+    pub(super) fn write_in(&mut self, tx: &mut dyn Tx, item: &Prepared, turn: Option<i64>) -> Result<AppendedItem> {
+        self.turn = turn;
+        self.write(tx, item)
+    }
+
     fn turn_for(&mut self, tx: &mut dyn Tx, item: &Prepared, rule: TurnRule, first: bool) -> Result<()> {
         match rule {
             TurnRule::Begin if first => {

@@ -56,6 +56,12 @@ impl Readers {
         };
         known.unwrap_or_else(|| by_its_bytes(source))
     }
+
+    /// Whether the calls of tools in an item get their results in items of their own.
+    pub(crate) fn awaits_result(&self, source: &Source) -> bool {
+        let codec = self.0.iter().find(|codec| codec.format() == source.format);
+        codec.is_none_or(|codec| codec.awaits_result(&source.content))
+    }
 }
 
 fn by_its_bytes(source: &Source) -> View {
@@ -144,6 +150,7 @@ fn tags(source: &Source, view: &View, workspace: Option<WorkspaceId>, tools: &To
     tags.extend(role.map(|role| role_tag(role.as_str())));
     tags.extend(workspace.map(workspace_tag));
     tags.extend(day_tags(source.created_at));
+    tags.extend(view.synthetic.then(|| has_tag("synthetic")));
     for part in &view.parts {
         match part {
             Part::ToolCall { name, .. } => tags.push(tool_tag(name)),

@@ -398,7 +398,7 @@ impl Threads {
     }
 
     /// Reads one snapshot of a thread that this handle sees.
-    pub(super) async fn read<T: Send + 'static>(
+    pub(crate) async fn read<T: Send + 'static>(
         &self,
         thread: &ThreadId,
         mut run: impl FnMut(&mut dyn Tx, &ThreadId) -> Result<T> + Send + 'static,

@@ -57,6 +57,7 @@ const LAYERS: [&[&str]; 5] = [
         "claim",
         "content",
         "cursor",
+        "dangling",
         "keys",
         "screen",
         "seal",

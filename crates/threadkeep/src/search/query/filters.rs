@@ -96,16 +96,19 @@ pub enum Has {
     Link,
     /// A picture.
     Image,
+    /// What the store made in the place of what never came.
+    Synthetic,
 }
 
 impl Has {
-    const ALL: [(&'static str, Self); 6] = [
+    const ALL: [(&'static str, Self); 7] = [
         ("error", Self::Error),
         ("media", Self::Media),
         ("code", Self::Code),
         ("reasoning", Self::Reasoning),
         ("link", Self::Link),
         ("image", Self::Image),
+        ("synthetic", Self::Synthetic),
     ];
 
     /// The word that the filter and the index have for it.
@@ -240,7 +243,7 @@ impl Reading {
                     self.filters.has.add(is_negated, has);
                     None
                 }
-                None => Some("error, media, code, reasoning, link and image"),
+                None => Some("error, media, code, reasoning, link, image and synthetic"),
             },
         };
         match allowed {
