@@ -9,6 +9,8 @@ mod changes;
 mod forks;
 #[path = "import/masking.rs"]
 mod masking;
+#[path = "import/turn_repair.rs"]
+mod turn_repair;
 
 use std::path::{Path, PathBuf};
 

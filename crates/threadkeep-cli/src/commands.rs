@@ -26,6 +26,7 @@ mod purge;
 mod redact;
 mod remap;
 mod rename;
+mod repair_turns;
 mod restore;
 mod restore_backup;
 mod rewind;
@@ -124,6 +125,7 @@ enum Command {
     Checkpoint(checkpoint::CheckpointArgs),
     Claims(claims::ClaimsArgs),
     TakeOver(take_over::TakeOverArgs),
+    RepairTurns(repair_turns::RepairTurnsArgs),
     Archive(archive::ArchiveArgs),
     Unarchive(unarchive::UnarchiveArgs),
     Delete(delete::DeleteArgs),
@@ -285,6 +287,7 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Checkpoint(args) => checkpoint::run(&args, app),
         Command::Claims(args) => claims::run(&args, app),
         Command::TakeOver(args) => take_over::run(&args, app),
+        Command::RepairTurns(args) => repair_turns::run(&args, app),
         Command::Archive(args) => archive::run(&args, app),
         Command::Unarchive(args) => unarchive::run(&args, app),
         Command::Delete(args) => delete::run(&args, app),

@@ -87,6 +87,7 @@ pub(crate) fn item(item: &Item, view: &View) -> Value {
         "text": view.to_text(),
         "format": item.format,
         "damaged": view.damaged,
+        "synthetic": view.synthetic,
         "usage": view.usage,
         "source_id": item.source_id,
         "created_at": time(item.created_at),

@@ -60,6 +60,8 @@ fn verbs_that_need_a_store_do_not_make_one() {
         &["verify"],
         &["stats"],
         &["compact"],
+        &["repair-turns", "x"],
+        &["repair-turns", "x", "--dry-run"],
         &["workspaces"],
         &["remap", "a", "b"],
     ] {
