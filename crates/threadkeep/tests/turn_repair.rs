@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use threadkeep::blocking::Store;
 use threadkeep::{
-    Address, Error, Item, ItemQuery, Kind, NewItem, NewThread, Part, Role, StoreOptions, ThreadId, TurnQuery,
+    Address, Error, Item, ItemQuery, Kind, NewItem, NewThread, News, Part, Role, StoreOptions, ThreadId, TurnQuery,
     TurnStatus, View,
 };
 
@@ -174,6 +174,7 @@ fn much_that_stands_behind_a_gap_is_written_again_in_order() {
 #[test]
 fn a_repaired_thread_is_copied_mirrored_and_rebuilt_as_it_is() {
     let temp = tempfile::tempdir().unwrap();
+    open(temp.path()).set_live_rollouts(None).unwrap();
     let store = open(temp.path());
     let live = store
         .workspace(Path::new("/w"))
@@ -184,7 +185,12 @@ fn a_repaired_thread_is_copied_mirrored_and_rebuilt_as_it_is() {
     live.append(vec![call("a")]).unwrap();
     live.discard().unwrap();
     let live = store.resume(&id("t"), false).unwrap();
+    let head = live.head().unwrap();
+    let mut follower = store.follow(&id("t"), head).unwrap();
+    assert!(follower.try_next().unwrap().is_none());
     let former = live.repair_turns().unwrap().from.unwrap();
+    let Some(News::Items(told)) = follower.try_next().unwrap() else { panic!("what is added takes nothing back") };
+    assert_eq!(told.iter().map(|item| item.depth).collect::<Vec<_>>(), [2, 3]);
     // What comes late is still taken, where it belongs.
     let late = threadkeep::AppendOptions { after: Some(former), ..threadkeep::AppendOptions::default() };
     let head = live.head().unwrap().unwrap();
@@ -193,6 +199,11 @@ fn a_repaired_thread_is_copied_mirrored_and_rebuilt_as_it_is() {
     live.rewind(head).unwrap();
     live.shutdown().unwrap();
     let (tree, path) = (store.tree(&id("t")).unwrap(), path_to(&store, &id("t"), None));
+
+    // The file that follows the store has it all, too.
+    let followed = Store::open(StoreOptions::memory()).unwrap();
+    assert!(followed.rebuild_from_rollouts(&temp.path().join("rollouts"), |_| {}).unwrap().is_whole());
+    assert_eq!(followed.tree(&id("t")).unwrap(), tree, "followed");
 
     let copied = Store::open(StoreOptions::memory()).unwrap();
     copied.copy_from(&store, &mut |_| {}).unwrap();

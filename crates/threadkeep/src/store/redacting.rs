@@ -224,7 +224,7 @@ impl Inner {
     }
 
     /// Rids the files of what is no longer stored; says what is left, and whether that is all that can be done.
-    async fn erase(&self) -> Result<(Vec<String>, bool)> {
+    pub(super) async fn erase(&self) -> Result<(Vec<String>, bool)> {
         // First: the index is brought to where the redacted store is, and must not be read from what is still there of the other.
         let (indexer, db) = (Arc::clone(&self.indexer), self.db.clone());
         let mut remains = on_a_thread("threadkeep-search", move || indexer.erase(&db)).await?;
