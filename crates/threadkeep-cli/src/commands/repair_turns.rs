@@ -97,7 +97,7 @@ fn write(app: &mut App, repair: &TurnRepair, id: &str, is_dry: bool) -> Result<(
         (true, true) => format!("{id} is left as it is; without --dry-run this is done"),
         (true, false) => format!("Repaired {id}"),
     };
-    Ok(out.line(end)?)
+    out.line(end)
 }
 
 fn line_of(call: &ClosedCall, is_dry: bool) -> String {

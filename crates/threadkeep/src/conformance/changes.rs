@@ -17,7 +17,7 @@ const LONG: Duration = Duration::from_secs(60);
 const LEAST_KEPT: u64 = 1_000;
 
 /// What comes behind a cursor, read in pages of this size.
-fn since(threads: &Threads, query: &ChangeQuery) -> Result<Vec<ChangeEntry>, Error> {
+pub(super) fn since(threads: &Threads, query: &ChangeQuery) -> Result<Vec<ChangeEntry>, Error> {
     let (mut query, mut all) = (query.clone(), Vec::new());
     loop {
         let page = threads.changes(query.clone())?;
@@ -34,7 +34,7 @@ fn all(store: &Store, thread: Option<&ThreadId>) -> Result<Vec<ChangeEntry>, Err
 }
 
 /// The cursor behind everything that was committed.
-fn now(store: &Store) -> Result<String, Error> {
+pub(super) fn now(store: &Store) -> Result<String, Error> {
     loop {
         let page = store.changes(ChangeQuery::default())?;
         if !page.pending {
@@ -43,7 +43,7 @@ fn now(store: &Store) -> Result<String, Error> {
     }
 }
 
-fn words(changes: &[ChangeEntry]) -> Vec<String> {
+pub(super) fn words(changes: &[ChangeEntry]) -> Vec<String> {
     let subject = |change: &ChangeEntry| change.subject.as_ref().map(|it| format!(" {it}")).unwrap_or_default();
     changes.iter().map(|it| format!("{} {}{}", it.area, it.verb, subject(it))).collect()
 }

@@ -1,11 +1,11 @@
 //! Repairing what an earlier holder left in the middle of a turn.
 
-use super::{ensure, ensure_eq, ensure_err, promises, say, text_of, workspace};
+use super::{changes, ensure, ensure_eq, ensure_err, promises, say, text_of, workspace};
 use crate::blocking::Store;
 use crate::error::Error;
 use crate::{
-    Address, AppendOptions, Item, ItemQuery, Kind, NewItem, NewThread, Part, Policy, Role, ThreadId, TurnEnd,
-    TurnQuery, TurnRepair, TurnStatus, View,
+    Address, AppendOptions, ChangeQuery, Item, ItemQuery, Kind, NewItem, NewThread, Part, Policy, Role, ThreadId,
+    TurnEnd, TurnQuery, TurnRepair, TurnStatus, View,
 };
 
 fn call(id: &str) -> NewItem {
@@ -220,7 +220,7 @@ promises! {
 
     /// Where results are not kept, none is missing; where events are not, no note stands behind them.
     fn a_repair_obeys_the_policy(store) {
-        let only = |kinds: &[Kind]| Policy::Only(kinds.iter().cloned().collect());
+        let only = |kinds: &[Kind]| Policy::Only(kinds.to_vec());
         for (policy, expected) in [
             (only(&[Kind::Message, Kind::ToolCall]), &["go", "call a"][..]),
             (only(&[Kind::Message, Kind::ToolCall, Kind::ToolResult]), &["go", "call a", "synthetic a"]),
@@ -251,5 +251,25 @@ promises! {
         let hits = page.threads.iter().flat_map(|thread| &thread.hits);
         let found: Vec<_> = hits.filter_map(|hit| hit.item.as_ref().map(|item| item.address)).collect();
         ensure_eq!(found, vec![store.address_at(&id, 4)?]);
+    }
+
+    /// Who follows the feed of changes hears of a repair once, of its items and of the turn, and of none that was not needed.
+    fn a_repair_is_told_in_the_feed(store) {
+        let told = |from: String| {
+            let query = ChangeQuery { since: Some(from), ..ChangeQuery::default() };
+            let mut words = changes::words(&changes::since(store, &query)?);
+            words.retain(|word| !word.starts_with("claim"));
+            Ok::<_, Error>(words)
+        };
+        let id = left_with(store, vec![call("a")])?;
+        for expected in [&["items created", "turn changed"][..], &[]] {
+            let from = changes::now(store)?;
+            repaired(store, &id)?;
+            ensure_eq!(told(from)?, expected);
+        }
+        let id = left_with(store, vec![say("b")])?;
+        let from = changes::now(store)?;
+        repaired(store, &id)?;
+        ensure_eq!(told(from)?, ["turn changed"]);
     }
 }

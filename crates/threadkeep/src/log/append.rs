@@ -522,8 +522,13 @@ impl<'a> Pen<'a> {
         }
         match area {
             Area::Items if tx.is_alone() && !self.top.is_followed => Ok(()),
-            area => note(tx, self.thread, self.tick, area, self.now),
+            area => self.note(tx, area),
         }
+    }
+
+    /// Notes for those who follow that something of the thread has changed.
+    pub(super) fn note(&self, tx: &mut dyn Tx, area: Area) -> Result<()> {
+        note(tx, self.thread, self.tick, area, self.now)
     }
 
     pub(crate) fn head(&self) -> Option<ItemKey> {

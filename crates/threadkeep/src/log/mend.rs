@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::changes::Area;
 use crate::db::Tx;
 use crate::error::{Error, Result};
 use crate::host::Host;
@@ -73,7 +74,12 @@ pub(crate) fn mend(tx: &mut dyn Tx, by: &Mender<'_>, mending: &Mending) -> Resul
         pen.branch_off(tx)?;
         mended = Anew { by, pen: &mut pen, again: HashMap::new() }.write(tx, mending, end)?;
     }
-    pen.put_down(tx)?;
+    // What is told is what was done: items, a turn that is over, or both.
+    let area = if mending.missing.is_empty() { Area::Turn } else { Area::Items };
+    pen.put_down(tx, area)?;
+    if mending.interrupts.is_some() && area != Area::Turn {
+        pen.note(tx, Area::Turn)?;
+    }
     Ok(mended)
 }
 
