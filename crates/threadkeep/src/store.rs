@@ -820,7 +820,6 @@ fn store_id(db: &Db, host: &dyn Host, now: Timestamp) -> Result<uuid::Uuid> {
     id.ok_or_else(|| Error::corrupt("fact `store-id`", "expected 16 bytes"))
 }
 
-/// The bytes of the store's database and its log.
 /// What compacting a store did.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Compacted {
@@ -832,6 +831,7 @@ pub struct Compacted {
     pub remains: Vec<String>,
 }
 
+/// The bytes of the store's database and its log.
 fn file_bytes(folder: &Path) -> i64 {
     let size = |suffix: &str| {
         std::fs::metadata(folder.join(format!("{}{suffix}", sqlite::DATABASE))).map_or(0, |meta| meta.len())
