@@ -16,7 +16,8 @@ use crate::db::helping::block_on;
 use crate::error::Result;
 use crate::finding::Examination;
 use crate::goals::{Goal, GoalCheck, GoalPatch, GoalQuery, GoalUsage, NewGoal};
-use crate::id::{Address, BranchId, ItemId, JobId, ThreadId, WorkspaceId};
+use crate::id::{Address, BranchId, ItemId, JobId, MessageId, RequestId, ThreadId, WorkspaceId};
+use crate::inbox::{Message, MessageEnd, MessageQuery, NewMessage, TakeMessage, TakenMessage};
 use crate::item::{Appended, Durability, Item, NewItem};
 use crate::jobs::{ClaimedJob, Job, JobEnd, JobLease, JobPatch, JobQuery, JobReport, NewJob};
 use crate::keys::{Key, KeyFolder};
@@ -25,6 +26,7 @@ use crate::log::purge::Purged;
 use crate::log::read::ItemQuery;
 use crate::log::verify::{Verdict, VerifyReport};
 use crate::repair::{Checkup, RepairReport};
+use crate::requests::{Answer, NewRequest, Principal, Request, RequestQuery, UseAnswer, UsedAnswer};
 use crate::rollout::live::LiveStatus;
 use crate::rollout::scan::{LineProblem, RolloutReport};
 use crate::rollout::{MirrorReport, RebuildReport, RewrittenRollouts};
@@ -39,7 +41,7 @@ use crate::turn::{Turn, TurnEnd, TurnEnded};
 use crate::turns::TurnQuery;
 use crate::workspaces::WorkspaceInfo;
 
-pub use follow::{ChangeFollower, Follower, Watch};
+pub use follow::{ChangeFollower, Follower, InboxWatch, RequestWatch, Watch};
 
 /// Declares blocking calls that wait for the async ones of the same name.
 macro_rules! mirror {
@@ -493,6 +495,22 @@ mirror! { Threads, "Threads":
     fn checkpoints(&self, thread: &ThreadId, query: CheckpointQuery) -> Result<Page<CheckpointInfo>>;
     fn diff_checkpoints(&self, thread: &ThreadId, from: &str, to: &str) -> Result<CheckpointDiff>;
     fn delete_checkpoint(&self, thread: &ThreadId, name: &str) -> Result<bool>;
+    fn inject_message(&self, thread: &ThreadId, message: NewMessage) -> Result<Message>;
+    fn message(&self, thread: &ThreadId, id: MessageId) -> Result<Message>;
+    fn find_message(&self, thread: &ThreadId, name: &str) -> Result<MessageId>;
+    fn messages(&self, thread: &ThreadId, query: MessageQuery) -> Result<Page<Message>>;
+    fn message_queue(&self, thread: &ThreadId) -> Result<Vec<MessageId>>;
+    fn withdraw_message(&self, thread: &ThreadId, id: MessageId, reason: Option<String>) -> Result<Message>;
+    fn reorder_messages(&self, thread: &ThreadId, order: Vec<MessageId>) -> Result<()>;
+    fn ask_request(&self, request: NewRequest) -> Result<Request>;
+    fn request(&self, id: RequestId) -> Result<Request>;
+    fn find_request(&self, name: &str) -> Result<RequestId>;
+    fn requests(&self, query: RequestQuery) -> Result<Page<Request>>;
+    fn answer_request(&self, id: RequestId, answer: Answer) -> Result<Request>;
+    fn cancel_request(&self, id: RequestId, by: Principal, reason: Option<String>) -> Result<Request>;
+    fn use_answer(&self, id: RequestId, using: UseAnswer) -> Result<UsedAnswer>;
+    fn adopt_request(&self, id: RequestId) -> Result<Request>;
+    fn expire_requests(&self) -> Result<u64>;
 }
 
 impl LiveThread {
@@ -533,4 +551,9 @@ mirror! { LiveThread, "LiveThread":
     fn save_checkpoint(&self, checkpoint: NewCheckpoint) -> Result<CheckpointInfo>;
     fn checkpoint(&self, name: Option<String>) -> Result<Option<Checkpoint>>;
     fn restore_checkpoint(&self, name: Option<String>) -> Result<Checkpoint>;
+    fn take_message(&self, how: TakeMessage) -> Result<Option<TakenMessage>>;
+    fn deliver_message(&self, id: MessageId) -> Result<Message>;
+    fn end_message(&self, id: MessageId, end: MessageEnd) -> Result<Message>;
+    fn ask_request(&self, request: NewRequest) -> Result<Request>;
+    fn use_answer(&self, id: RequestId, using: UseAnswer) -> Result<UsedAnswer>;
 }

@@ -18,6 +18,7 @@ use crate::id::ThreadId;
 use crate::item::check_text;
 use crate::jobs;
 use crate::planted::{self, Defect};
+use crate::requests;
 use crate::threads::Scope;
 use crate::time::Timestamp;
 
@@ -159,11 +160,12 @@ pub(crate) fn list(tx: &mut dyn Tx, scope: Scope) -> Result<Vec<ClaimInfo>> {
     query_all(tx, CLAIMS, &[scope.arg()], read)
 }
 
-/// Gives a sign of life for every claim of a holder, and for every job that it runs.
+/// Gives a sign of life for every claim of a holder, for every job that it runs, and for every request that it owns.
 pub(crate) fn heartbeat(tx: &mut dyn Tx, holder: &str, now: Timestamp) -> Result<()> {
     let now = tx.clock()?.unwrap_or(now.0);
     tx.execute(HEARTBEAT, &[holder.into(), now.into()])?;
-    jobs::heartbeat(tx, holder, Timestamp(now))
+    jobs::heartbeat(tx, holder, Timestamp(now))?;
+    requests::heartbeat(tx, holder, Timestamp(now))
 }
 
 fn read_holder(row: &Row<'_>) -> Result<Option<Holder>> {

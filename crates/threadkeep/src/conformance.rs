@@ -12,12 +12,14 @@ mod claims;
 mod following;
 mod fork;
 mod goals;
+mod inbox;
 #[doc(hidden)]
 pub mod indexes;
 mod jobs;
 #[doc(hidden)]
 pub mod languages;
 mod reading;
+mod requests;
 mod search;
 mod threads;
 mod turn_repair;
@@ -69,8 +71,10 @@ pub fn clauses() -> Vec<Clause> {
         following::CLAUSES,
         fork::CLAUSES,
         goals::CLAUSES,
+        inbox::CLAUSES,
         jobs::CLAUSES,
         reading::CLAUSES,
+        requests::CLAUSES,
         search::CLAUSES,
         threads::CLAUSES,
         turn_repair::CLAUSES,

@@ -634,6 +634,8 @@ pub(crate) fn all_statements() -> Vec<Statement> {
         crate::goals::ALL,
         crate::jobs::ALL,
         crate::checkpoints::ALL,
+        crate::inbox::ALL,
+        crate::requests::ALL,
         crate::changes::ALL,
         crate::workspaces::ALL,
         crate::writers::ALL,

@@ -4,6 +4,7 @@
 //! that was not committed, misses nothing, and holds nothing open while it waits.
 
 mod changes;
+mod steering;
 
 pub use changes::ChangeFollower;
 
@@ -16,6 +17,8 @@ use crate::log::{head, path, read};
 use crate::store::{Store, Threads};
 use crate::thread::Shelf;
 use crate::threads::{self, Scope};
+
+pub use steering::{InboxWatch, RequestWatch};
 
 /// How many items are told at a time.
 const PAGE: usize = 256;

@@ -140,8 +140,24 @@ uuid_id! {
     GoalId, "goal id"
 }
 uuid_id! {
+    /// The name of a message in a thread's inbox.
+    MessageId, "message id"
+}
+uuid_id! {
+    /// The name of a request.
+    RequestId, "request id"
+}
+uuid_id! {
     /// The identity that items are written by: one per store and machine.
     WriterId, "writer id"
+}
+
+/// The least and the greatest id that is written with this beginning; `None` for what no id begins with.
+pub(crate) fn ids_from(beginning: &str) -> Option<(Uuid, Uuid)> {
+    let digits: String = beginning.chars().filter(|sign| *sign != '-').collect();
+    let fits = (1..=32).contains(&digits.len()) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let filled = |with: &str| Uuid::parse_str(&format!("{digits}{}", with.repeat(32 - digits.len()))).ok();
+    if fits { filled("0").zip(filled("f")) } else { None }
 }
 
 /// The public name of a branch: the id of its first item.
@@ -185,7 +201,7 @@ impl ItemKey {
 
 #[cfg(test)]
 mod tests {
-    use super::{ItemKey, ThreadId};
+    use super::{ItemKey, ThreadId, ids_from};
 
     #[test]
     fn hostile_thread_ids_are_refused() {
@@ -195,6 +211,16 @@ mod tests {
         }
         for id in ["a", "thread-1", "01a22845-9b28-7db3", "A.b_c-9", &"x".repeat(128)] {
             assert!(ThreadId::new(id).is_ok(), "{id:?} must be accepted");
+        }
+    }
+
+    #[test]
+    fn the_beginning_of_an_id_says_between_which_it_lies() {
+        let (least, greatest) = ids_from("019a2284-9b2").unwrap();
+        assert_eq!(least.to_string(), "019a2284-9b20-0000-0000-000000000000");
+        assert_eq!(greatest.to_string(), "019a2284-9b2f-ffff-ffff-ffffffffffff");
+        for wrong in ["", "-", "x", "0g", "é", &"0".repeat(33)] {
+            assert_eq!(ids_from(wrong), None, "{wrong}");
         }
     }
 

@@ -589,7 +589,7 @@ pub(crate) fn put_texts(tx: &mut dyn Tx, before: &Texts, after: &Texts) -> Resul
 }
 
 /// The store's own time: the engine's where it has a clock.
-fn clock(tx: &mut dyn Tx, now: Timestamp) -> Result<Timestamp> {
+pub(crate) fn clock(tx: &mut dyn Tx, now: Timestamp) -> Result<Timestamp> {
     Ok(tx.clock()?.map_or(now, Timestamp))
 }
 

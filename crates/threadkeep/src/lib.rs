@@ -9,6 +9,7 @@
 //! * A **branch** is a linear run of items. Rewinding or forking begins one; nothing is copied and nothing is lost.
 //! * A **claim** is the right to write a thread. One live writer has it, and its epoch is checked inside every append.
 //! * A **goal** with budgets, named **checkpoints** and the **jobs** of a project stand beside the log, in the same transactions.
+//! * An **inbox** takes messages into a thread from outside, and **requests** ask somebody for an approval or an enrolment.
 //! * The **chain**: every item's hash binds its content and its parent's hash, so [`Threads::verify`] finds what was changed.
 //!
 //! ```
@@ -51,6 +52,7 @@ mod follow;
 mod goals;
 mod host;
 mod id;
+mod inbox;
 mod item;
 mod jobs;
 mod keys;
@@ -59,6 +61,7 @@ mod log;
 mod planted;
 mod records;
 mod repair;
+mod requests;
 mod rollout;
 mod screen;
 mod seal;
@@ -100,13 +103,17 @@ pub use db::postgres_statement_texts;
 pub use db::statement_texts;
 pub use error::{Error, Result};
 pub use finding::{Examination, Fact, Finding, Severity};
-pub use follow::{ChangeFollower, Changed, FollowEnd, Follower, News, Watch};
+pub use follow::{ChangeFollower, Changed, FollowEnd, Follower, InboxWatch, News, RequestWatch, Watch};
 pub use goals::{
     Goal, GoalCheck, GoalPatch, GoalQuery, GoalStatus, GoalUsage, MAX_REPEATED_GAPS, NewGoal, PauseReason, Stall,
     gap_fingerprint,
 };
 pub use host::{Host, ProcessIdentity, ProjectFacts, SystemHost};
-pub use id::{Address, BranchId, GoalId, ItemId, JobId, ThreadId, WorkspaceId, WriterId};
+pub use id::{Address, BranchId, GoalId, ItemId, JobId, MessageId, RequestId, ThreadId, WorkspaceId, WriterId};
+pub use inbox::{
+    MAX_MESSAGE_BYTES, MAX_QUEUED_MESSAGES, Message, MessageEnd, MessageFormat, MessagePolicy, MessageQuery,
+    MessageState, NewMessage, TakeInto, TakeMessage, TakenMessage,
+};
 pub use item::{
     Appended, AppendedItem, Durability, Expect, FORMAT, Hash, Item, Kind, MAX_CONTENT_BYTES, NewItem, Redaction, Role,
 };
@@ -121,6 +128,10 @@ pub use log::verify::{Break, Gap, GapKind, Outcome, Verdict, VerifyReport};
 pub use planted::planted_defects;
 pub use repair::admit::Described;
 pub use repair::{Checkup, LostItems, RepairReport, RepairStep, RepairedThread};
+pub use requests::{
+    Answer, Channel, Danger, Effect, GivenAnswer, NewRequest, Principal, Request, RequestKind, RequestOption,
+    RequestQuery, RequestState, Unowned, UseAnswer, UsedAnswer, call_fingerprint,
+};
 pub use rollout::live::LiveStatus;
 pub use rollout::scan::{LineProblem, RolloutReport};
 pub use rollout::setting::LiveRollouts;

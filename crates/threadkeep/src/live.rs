@@ -2,7 +2,9 @@
 
 mod checkpoints;
 mod goals;
+mod inbox;
 mod repairing;
+mod requests;
 mod taken;
 mod under_claim;
 

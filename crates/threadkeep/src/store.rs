@@ -2,8 +2,10 @@
 
 mod checkpoints;
 mod goals;
+mod inbox;
 mod jobs;
 mod redacting;
+mod requests;
 mod sealing;
 mod verifying;
 mod visible;

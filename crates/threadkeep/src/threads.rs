@@ -61,6 +61,7 @@ statements! {
     RAISE_FIRST_EPOCH = "UPDATE threads SET epoch = ?2 WHERE id = ?1";
     FIRST_EPOCH = "SELECT coalesce(max(value), 0) FROM counters WHERE name = 'purged-epoch'";
     POLICY = "SELECT policy FROM threads WHERE id = ?1";
+    EPOCH = "SELECT epoch FROM threads WHERE id = ?1 AND shelf < 2";
     HOLD = "SELECT workspace, shelf, epoch, tick, updated FROM threads WHERE id = ?1 /* FOR UPDATE */";
     MOVE = "UPDATE threads SET tick = ?2, updated = ?3, updated_at = CASE WHEN updated_at < ?4 THEN ?4 ELSE updated_at END
         WHERE id = ?1";
@@ -381,6 +382,11 @@ pub(crate) fn hold(tx: &mut dyn Tx, hold: &Hold) -> Result<i64> {
     let place = top.updated(&hold.thread, tick, place);
     tx.execute(MOVE, &[id, tick.into(), place.into(), hold.now.0.into()])?;
     Ok(tick)
+}
+
+/// Whether this is the thread's epoch.
+pub(crate) fn is_at(tx: &mut dyn Tx, thread: &ThreadId, epoch: i64) -> Result<bool> {
+    Ok(query_one(tx, EPOCH, &[thread.as_str().into()], |row| row.int(0))? == Some(epoch))
 }
 
 /// The tick of a change to a thread's metadata, and its place in the order by update from then on.

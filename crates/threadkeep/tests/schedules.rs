@@ -45,6 +45,7 @@ mod src {
     pub(crate) mod goals;
     pub(crate) mod host;
     pub(crate) mod id;
+    pub(crate) mod inbox;
     pub(crate) mod item;
     pub(crate) mod jobs;
     pub(crate) mod keys;
@@ -53,6 +54,7 @@ mod src {
     pub(crate) mod planted;
     pub(crate) mod records;
     pub(crate) mod repair;
+    pub(crate) mod requests;
     pub(crate) mod rollout;
     pub(crate) mod screen;
     pub(crate) mod seal;
@@ -76,9 +78,9 @@ mod src {
 // The files of the library name each other from the root.
 use src::{
     backup, branch, chain, changes, checkpoints, claim, claims, content, copy, cursor, dangling, db, error, examine,
-    finding, follow, goals, host, id, item, jobs, keys, live, log, planted, records, repair, rollout, screen, seal,
-    seals, search, secrets, sources, stats, store, thread, thread_list, thread_store, threads, time, turn, turns, view,
-    workspaces, writers,
+    finding, follow, goals, host, id, inbox, item, jobs, keys, live, log, planted, records, repair, requests, rollout,
+    screen, seal, seals, search, secrets, sources, stats, store, thread, thread_list, thread_store, threads, time,
+    turn, turns, view, workspaces, writers,
 };
 // And these as the library shows them.
 use id::ThreadId;

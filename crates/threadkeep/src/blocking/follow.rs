@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use super::{Store, Threads};
+use super::{LiveThread, Store, Threads};
 use crate::changes::{ActivityPage, ActivityQuery, ChangeEntry, ChangePage, ChangeQuery};
 use crate::concurrency::block_on;
 use crate::concurrency::thread::{self, Thread};
 use crate::error::Result;
 use crate::follow::{Changed, News};
-use crate::id::{Address, ThreadId};
+use crate::id::{Address, RequestId, ThreadId};
+use crate::inbox::TakeInto;
+use crate::requests::Request;
 
 /// A [`crate::Follower`] whose calls wait.
 #[derive(Debug)]
@@ -180,6 +182,92 @@ impl Watch {
             let changed = self.0.try_next();
             if changed.is_some() || !is_done_by(deadline, self.0.heard()) {
                 return changed;
+            }
+        }
+    }
+}
+
+/// A [`crate::InboxWatch`] whose calls wait.
+#[derive(Debug)]
+pub struct InboxWatch(crate::InboxWatch);
+
+/// A [`crate::RequestWatch`] whose calls wait.
+#[derive(Debug)]
+pub struct RequestWatch(crate::RequestWatch);
+
+impl Threads {
+    /// Waits for [`crate::Threads::watch_inbox`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn watch_inbox(&self, thread: &ThreadId, into: TakeInto) -> Result<InboxWatch> {
+        block_on(self.0.watch_inbox(thread, into)).map(InboxWatch)
+    }
+
+    /// Waits for [`crate::Threads::watch_request`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn watch_request(&self, id: RequestId) -> Result<RequestWatch> {
+        block_on(self.0.watch_request(id)).map(RequestWatch)
+    }
+}
+
+impl LiveThread {
+    /// Waits for [`crate::LiveThread::watch_inbox`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn watch_inbox(&self, into: TakeInto) -> Result<InboxWatch> {
+        block_on(self.0.watch_inbox(into)).map(InboxWatch)
+    }
+}
+
+impl InboxWatch {
+    /// Waits for [`crate::InboxWatch::next`], however long that takes.
+    ///
+    /// # Errors
+    /// As the async call.
+    #[expect(clippy::should_implement_trait, reason = "it has the name of the async call, and an end of another kind")]
+    pub fn next(&mut self) -> Result<()> {
+        block_on(self.0.next())
+    }
+
+    /// Waits until a message could be taken, for this long at most; looks once in any case. Says whether one could.
+    ///
+    /// # Errors
+    /// As [`crate::InboxWatch::next`].
+    pub fn next_within(&mut self, bound: Duration) -> Result<bool> {
+        let deadline = Instant::now().checked_add(bound);
+        loop {
+            let waits = block_on(self.0.try_next())?;
+            if waits || !is_done_by(deadline, self.0.ready()) {
+                return Ok(waits);
+            }
+        }
+    }
+}
+
+impl RequestWatch {
+    /// Waits for [`crate::RequestWatch::next`], however long that takes.
+    ///
+    /// # Errors
+    /// As the async call.
+    #[expect(clippy::should_implement_trait, reason = "it has the name of the async call, and an end of another kind")]
+    pub fn next(&mut self) -> Result<Request> {
+        block_on(self.0.next())
+    }
+
+    /// Waits until the request is resolved, for this long at most; looks once in any case. `None` when it still waits.
+    ///
+    /// # Errors
+    /// As [`crate::RequestWatch::next`].
+    pub fn next_within(&mut self, bound: Duration) -> Result<Option<Request>> {
+        let deadline = Instant::now().checked_add(bound);
+        loop {
+            let resolved = block_on(self.0.try_next())?;
+            if resolved.is_some() || !is_done_by(deadline, self.0.ready()) {
+                return Ok(resolved);
             }
         }
     }

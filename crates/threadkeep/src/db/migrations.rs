@@ -23,6 +23,7 @@ pub(crate) const SQLITE: &[Migration] = &[
     Migration { number: 4, name: "search", sql: include_str!("../../migrations/sqlite/0004_search.sql") },
     Migration { number: 5, name: "state", sql: include_str!("../../migrations/sqlite/0005_state.sql") },
     Migration { number: 6, name: "work", sql: include_str!("../../migrations/sqlite/0006_work.sql") },
+    Migration { number: 7, name: "steering", sql: include_str!("../../migrations/sqlite/0007_steering.sql") },
 ];
 
 /// The steps for PostgreSQL.
@@ -34,6 +35,7 @@ pub(crate) const POSTGRES: &[Migration] = &[
     Migration { number: 4, name: "search", sql: include_str!("../../migrations/postgres/0004_search.sql") },
     Migration { number: 5, name: "state", sql: include_str!("../../migrations/postgres/0005_state.sql") },
     Migration { number: 6, name: "work", sql: include_str!("../../migrations/postgres/0006_work.sql") },
+    Migration { number: 7, name: "steering", sql: include_str!("../../migrations/postgres/0007_steering.sql") },
 ];
 
 const LEDGER: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (

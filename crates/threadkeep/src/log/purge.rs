@@ -43,6 +43,8 @@ statements! {
     DELETE_CHECKPOINTS = "DELETE FROM checkpoints WHERE thread = ?1";
     DELETE_CHECKPOINT_STATES = "DELETE FROM checkpoint_states WHERE thread = ?1";
     DELETE_JOBS = "DELETE FROM jobs WHERE thread = ?1";
+    DELETE_MESSAGES = "DELETE FROM messages WHERE thread = ?1";
+    DELETE_REQUESTS = "DELETE FROM requests WHERE thread = ?1";
     DROP_SEGMENTS = "DELETE FROM segments WHERE source IN (SELECT key FROM sources WHERE thread = ?1)";
     DETACH_SOURCES = "UPDATE sources SET thread = NULL WHERE thread = ?1";
     NEXT_MARKED = "SELECT id FROM threads WHERE shelf = 3 AND status = 'purging' ORDER BY id LIMIT 1 /* FOR UPDATE */";
@@ -134,7 +136,15 @@ pub(crate) fn begin(
     tx.execute(DELETE_CLAIM, &[id])?;
     tx.execute(DROP_LABELS, &[id])?;
     tx.execute(DELETE_TURNS, &[id])?;
-    for state in [DELETE_GOALS, DELETE_GOAL_USAGE, DELETE_CHECKPOINTS, DELETE_CHECKPOINT_STATES, DELETE_JOBS] {
+    for state in [
+        DELETE_GOALS,
+        DELETE_GOAL_USAGE,
+        DELETE_CHECKPOINTS,
+        DELETE_CHECKPOINT_STATES,
+        DELETE_JOBS,
+        DELETE_MESSAGES,
+        DELETE_REQUESTS,
+    ] {
         tx.execute(state, &[id])?;
     }
     tx.execute(DROP_SEGMENTS, &[id])?;

@@ -89,6 +89,7 @@ statements! {
     ONE_CHECKED = concat!("SELECT ", checked_columns!(), " FROM items i LEFT JOIN writers w ON w.key = i.writer WHERE i.key = ?1");
     WORKSPACE_OF = "SELECT workspace FROM threads WHERE id = ?1";
     PUT_WORKSPACE = "UPDATE threads SET workspace = ?2 WHERE id = ?1";
+    PUT_WORKSPACE_OF_REQUESTS = "UPDATE requests SET workspace = ?2 WHERE thread = ?1";
     NAME_STUB = "UPDATE threads SET status = ?2 WHERE id = ?1 AND shelf = 3";
 }
 
@@ -753,7 +754,9 @@ pub(crate) fn put_metadata(
     if let Some(before) = before.filter(|before| *before != workspace) {
         workspaces::note_merged(tx, before, workspace)?;
     }
-    tx.execute(PUT_WORKSPACE, &[id, workspace.as_bytes().as_slice().into()]).map(drop)
+    let args = [id, workspace.as_bytes().as_slice().into()];
+    tx.execute(PUT_WORKSPACE_OF_REQUESTS, &args)?;
+    tx.execute(PUT_WORKSPACE, &args).map(drop)
 }
 
 fn put_marks(tx: &mut dyn Tx, source: &Snapshot) -> Result<()> {
