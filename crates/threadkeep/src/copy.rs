@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::db::Sync;
+use crate::db::{Owned, Sync};
 use crate::error::{Error, Result};
 use crate::id::{ThreadId, WorkspaceId};
 use crate::item::Hash;
 use crate::live::LiveThread;
 use crate::log::rows::plain::check_thread;
+use crate::log::rows::steering::Steering;
 use crate::log::rows::{
-    self, BranchRow, FileStamp, ItemPage, Listed, Metadata, Missing, RedactedPage, Snapshot, TurnRow, state,
+    self, BranchRow, FileStamp, ItemPage, Listed, Metadata, Missing, RedactedPage, Snapshot, TurnRow, state, steering,
 };
 use crate::rollout::scan::Rollout;
 use crate::sources;
@@ -50,6 +51,8 @@ pub struct CopyReport {
     pub unchanged: u64,
     /// Items that were carried, those that threads share counted once.
     pub items: u64,
+    /// Messages and requests of the source's threads that can still be acted on: they stay there, so that nobody acts twice.
+    pub open: u64,
     /// Threads whose branches end with the same hashes on both sides, compared when all was done.
     pub equal: u64,
     /// Threads that were left as they are, and why.
@@ -114,6 +117,9 @@ impl Store {
             so_far.threads_done += 1;
             so_far.items_done += items;
             progress(so_far);
+        }
+        if let From::Store(store) = from {
+            copying.report.open = store.inner.db.read(steering::open).await?;
         }
         self.sync().await?;
         // What was taken away there is taken away here: from the files too.
@@ -488,8 +494,24 @@ impl Copying<'_> {
             };
             self.to.inner.db.write_in(place, terms(), put).await?;
         }
+        for what in [Steering::Messages, Steering::Requests] {
+            self.carry_settled(store, what, thread).await?;
+        }
         let id = thread.clone();
         self.to.inner.db.write(terms(), move |tx| state::end(tx, &id)).await
+    }
+
+    /// Carries what is settled of a thread's messages or requests.
+    async fn carry_settled(&self, store: &Store, what: Steering, thread: &ThreadId) -> Result<()> {
+        let mut after = Vec::new();
+        loop {
+            let (id, from) = (thread.clone(), after);
+            let page = store.inner.db.read(move |tx| steering::page(tx, what, &id, &from)).await?;
+            let Some(Owned::Blob(last)) = page.last().and_then(|row| row.first()).cloned() else { return Ok(()) };
+            after = last;
+            let (id, terms) = (thread.clone(), Sync::Written.within(thread.as_str()));
+            self.to.inner.db.write(terms, move |tx| steering::put(tx, what, &id, &page)).await?;
+        }
     }
 
     async fn finish_stub(&self, source: &Arc<Snapshot>) -> Result<()> {

@@ -80,8 +80,8 @@ statements! {
     DELIVER = "UPDATE messages SET state = 'delivered', delivered_at = ?3, tick = ?4 WHERE thread = ?1 AND id = ?2";
     END = "UPDATE messages SET state = ?3, delivered_at = ?4, ended_at = ?5, outcome = ?6, tick = ?7 WHERE thread = ?1 AND id = ?2";
     MOVE = "UPDATE messages SET urgency = ?3, place = ?4, tick = ?5 WHERE thread = ?1 AND id = ?2";
-    DOWN = concat!("SELECT ", message_columns!(), that_are_asked_for!(), "AND number < ?4 ORDER BY number DESC LIMIT ?5");
-    UP = concat!("SELECT ", message_columns!(), that_are_asked_for!(), "AND number > ?4 ORDER BY number LIMIT ?5");
+    DOWN = concat!("SELECT ", message_columns!(), that_are_asked_for!(), "AND (number < ?4 OR (number = ?4 AND id < ?5)) ORDER BY number DESC, id DESC LIMIT ?6");
+    UP = concat!("SELECT ", message_columns!(), that_are_asked_for!(), "AND (number > ?4 OR (number = ?4 AND id > ?5)) ORDER BY number, id LIMIT ?6");
     TEXTS_OF = "SELECT id, body, sender, source, outcome, format FROM messages WHERE thread = ?1 AND id > ?2 ORDER BY id LIMIT ?3";
     PUT_TEXTS = "UPDATE messages SET body = ?3, sender = ?4, source = ?5, outcome = ?6, masked = 1, tick = ?7 WHERE thread = ?1 AND id = ?2";
 }
@@ -372,16 +372,18 @@ pub(crate) fn find(tx: &mut dyn Tx, thread: &ThreadId, name: &str) -> Result<Mes
 pub(crate) fn page(tx: &mut dyn Tx, thread: &ThreadId, query: &MessageQuery, now: Timestamp) -> Result<Page<Message>> {
     let tag = format!("messages {thread} {:?} {}", query.state, query.ascending);
     let start = match &query.cursor {
-        Some(cursor) => Cursor::decode(cursor, &tag)?.value,
-        None if query.ascending => i64::MIN,
-        None => i64::MAX,
+        Some(cursor) => Cursor::decode(cursor, &tag)?,
+        None if query.ascending => Cursor { value: i64::MIN, id: Uuid::nil().to_string() },
+        None => Cursor { value: i64::MAX, id: Uuid::max().to_string() },
     };
+    let from = start.id.parse::<MessageId>()?;
     let limit = query.limit.min(MAX_PAGE);
     let args = [
         thread.as_str().into(),
         now.0.into(),
         query.state.as_ref().map(MessageState::as_str).into(),
-        start.into(),
+        start.value.into(),
+        Value::Blob(from.as_bytes()),
         (i64::try_from(limit).unwrap_or(0) + 1).into(),
     ];
     let (mut entries, mut more, mut bytes) = (Vec::new(), false, 0);
@@ -396,7 +398,7 @@ pub(crate) fn page(tx: &mut dyn Tx, thread: &ThreadId, query: &MessageQuery, now
         Ok(ControlFlow::Continue(()))
     })?;
     let last = entries.last().filter(|_| more);
-    let next_cursor = last.map(|last: &Message| Cursor { value: last.number, id: String::new() }.encode(&tag));
+    let next_cursor = last.map(|last: &Message| Cursor { value: last.number, id: last.id.to_string() }.encode(&tag));
     Ok(Page { entries, next_cursor })
 }
 
@@ -634,7 +636,7 @@ fn write_prompt(tx: &mut dyn Tx, by: &Taker<'_>, message: &Message, turns: TurnR
         }
         _ => NewItem::message(Role::User, message.body.as_str()),
     };
-    let item = NewItem { source_id: Some(format!("{SOURCE_PREFIX}{}", message.id)), ..item };
+    let item = NewItem { source_id: Some(source_of(&message.id)), ..item };
     let items = [Prepared::new(item, by.host)?];
     let request = Append {
         thread: by.thread.clone(),
@@ -650,6 +652,11 @@ fn write_prompt(tx: &mut dyn Tx, by: &Taker<'_>, message: &Message, turns: TurnR
     let appended = append(tx, &request)?;
     let missing = || Error::corrupt("table items", "the row that was just written is missing");
     appended.items.first().map(|item| (item.id, item.address())).ok_or_else(missing)
+}
+
+/// What the `source_id` of a message's prompt is.
+pub(crate) fn source_of(id: &MessageId) -> String {
+    format!("{SOURCE_PREFIX}{id}")
 }
 
 fn prompt_of(tx: &mut dyn Tx, message: &Message) -> Result<Address> {

@@ -176,11 +176,10 @@ pub(crate) fn page(tx: &mut dyn Tx, scope: Scope, query: &RequestQuery, now: Tim
     let tag = format!("requests {scope:?} {state:?} {kind:?} {thread:?} {ascending}");
     let start = match &query.cursor {
         Some(cursor) => Cursor::decode(cursor, &tag)?,
-        None if *ascending => Cursor { value: i64::MIN, id: String::new() },
-        None => Cursor { value: i64::MAX, id: String::new() },
+        None if *ascending => Cursor { value: i64::MIN, id: Uuid::nil().to_string() },
+        None => Cursor { value: i64::MAX, id: Uuid::max().to_string() },
     };
-    let edge = if *ascending { Uuid::nil() } else { Uuid::max() };
-    let from = if start.id.is_empty() { edge } else { start.id.parse::<RequestId>()?.as_uuid() };
+    let from = start.id.parse::<RequestId>()?;
     let statement = match (scope, ascending) {
         (Scope::All, false) => DOWN,
         (Scope::All, true) => UP,

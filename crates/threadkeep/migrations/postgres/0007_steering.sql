@@ -36,9 +36,9 @@ CREATE TABLE messages (
   CHECK (state NOT IN ('expired', 'withdrawn', 'rejected') OR token IS NULL),
   CHECK (delivered_at IS NULL OR taken_at IS NOT NULL)
 );
-CREATE UNIQUE INDEX messages_number ON messages (thread, number);
+CREATE INDEX messages_number ON messages (thread, number, id);
 CREATE UNIQUE INDEX messages_key ON messages (thread, key) WHERE key IS NOT NULL;
-CREATE UNIQUE INDEX messages_token ON messages (thread, token) WHERE token IS NOT NULL;
+CREATE INDEX messages_token ON messages (thread, token) WHERE token IS NOT NULL;
 CREATE INDEX messages_next ON messages (thread, urgency DESC, place, id) WHERE state = 'queued';
 CREATE INDEX messages_in_hand ON messages (thread, number) WHERE state IN ('taken', 'delivered');
 

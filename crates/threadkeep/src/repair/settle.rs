@@ -11,10 +11,12 @@ use crate::db::salvage::Salvage;
 use crate::db::sqlite::SqliteTx;
 use crate::db::{Owned, Statement, Tx, Value, query_all, query_one, statements};
 use crate::error::{Error, Result};
-use crate::id::{BranchId, ItemId, ItemKey, ThreadId};
+use crate::id::{BranchId, ItemId, ItemKey, MessageId, ThreadId};
+use crate::inbox::{self, MessageState};
 use crate::item::Hash;
 use crate::log::path;
 use crate::repair::admit::{Admission, Described, Standing, extent};
+use crate::requests::RequestState;
 use crate::rollout::scan::Rollout;
 
 statements! {
@@ -55,8 +57,18 @@ statements! {
         start_ticks, claimed_at, heartbeat_at, created_at, updated_at, ended_at, tick)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26,
           ?27, ?28, ?29, ?30, ?31, ?32, ?33) ON CONFLICT DO NOTHING";
+    PUT_SALVAGED_MESSAGE = "INSERT INTO messages (id, thread, number, key, state, policy, priority, urgency, place, format, body, masked,
+        sender, source, accepted_at, expires_at, token, epoch, item, turn, taken_at, delivered_at, ended_at, outcome, tick)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)
+        ON CONFLICT DO NOTHING";
+    PUT_SALVAGED_REQUEST = "INSERT INTO requests (id, workspace, thread, number, kind, subject, detail, fingerprint, danger, options, unowned,
+        masked, holder, machine, hostname, pid, label, boot, namespace, start_ticks, owned_at, heartbeat_at, epoch, created_at,
+        expires_at, state, resolved_at, resolved_by, channel, choice, effect, note, token, consumed_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26,
+          ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34) ON CONFLICT DO NOTHING";
+    IS_PROMPT = "SELECT 1 FROM items WHERE source_id = ?1";
     GREATEST_BESIDE = "SELECT coalesce(max(tick), 0) FROM (SELECT tick FROM goals WHERE thread = ?1
-        UNION ALL SELECT tick FROM checkpoints WHERE thread = ?1) AS ticks";
+        UNION ALL SELECT tick FROM checkpoints WHERE thread = ?1 UNION ALL SELECT tick FROM messages WHERE thread = ?1) AS ticks";
     DROP_STRAY_HEADS = "DELETE FROM seal_heads WHERE seal NOT IN (SELECT number FROM seals)";
     DROP_STRAY_KEYS = "DELETE FROM workspace_keys WHERE workspace NOT IN (SELECT id FROM workspaces)";
     BRANCH_OWNER = "SELECT thread FROM branches WHERE key = ?1";
@@ -292,15 +304,38 @@ fn put_state(tx: &mut dyn Tx, salvage: &Salvage) -> Result<()> {
         put_row(tx, PUT_CHECKPOINT, &row)
     })?;
     tx.execute(DROP_UNUSED_STATES, &[])?;
-    salvage.rows("jobs", &mut |row| {
-        let Some(workspace @ Owned::Blob(_)) = row.get(1) else { return Ok(()) };
-        let has_thread = match row.get(2) {
-            Some(Owned::Text(thread)) => is_thread(tx, thread)?,
-            _ => true,
+    salvage.rows("jobs", &mut |row| put_in_workspace(tx, PUT_JOB, &row))?;
+    put_steering(tx, salvage)
+}
+
+/// Keeps messages and requests, unless they could be acted on twice: the page that says what became of one may be lost, and an
+/// older one be found. A message whose prompt is in the thread was taken; an answer that nobody has used may have been used.
+fn put_steering(tx: &mut dyn Tx, salvage: &Salvage) -> Result<()> {
+    salvage.rows("messages", &mut |row| {
+        let [Owned::Blob(id), Owned::Text(thread), _, _, Owned::Text(state), ..] = row.as_slice() else {
+            return Ok(());
         };
-        let has_workspace = query_one(tx, IS_WORKSPACE, &[workspace.value()], |_| Ok(()))?.is_some();
-        if has_thread && has_workspace { put_row(tx, PUT_JOB, &row) } else { Ok(()) }
+        let name = MessageId::from_slice(id).map(|id| inbox::source_of(&id));
+        let is_prompt = query_one(tx, IS_PROMPT, &[name.as_deref().into()], |_| Ok(()))?.is_some();
+        let could_be_taken_twice = is_prompt && state == MessageState::Queued.as_str();
+        if could_be_taken_twice || !is_thread(tx, thread)? { Ok(()) } else { put_row(tx, PUT_SALVAGED_MESSAGE, &row) }
+    })?;
+    salvage.rows("requests", &mut |row| {
+        let is_answered = matches!(row.get(25), Some(Owned::Text(state)) if state == RequestState::Answered.as_str());
+        let could_be_used_twice = is_answered && !matches!(row.get(32), Some(Owned::Blob(_)));
+        if could_be_used_twice { Ok(()) } else { put_in_workspace(tx, PUT_SALVAGED_REQUEST, &row) }
     })
+}
+
+/// Puts a row whose second and third column are its workspace and its thread, if those are here.
+fn put_in_workspace(tx: &mut dyn Tx, statement: Statement, row: &[Owned]) -> Result<()> {
+    let Some(workspace @ Owned::Blob(_)) = row.get(1) else { return Ok(()) };
+    let has_thread = match row.get(2) {
+        Some(Owned::Text(thread)) => is_thread(tx, thread)?,
+        _ => true,
+    };
+    let has_workspace = query_one(tx, IS_WORKSPACE, &[workspace.value()], |_| Ok(()))?.is_some();
+    if has_thread && has_workspace { put_row(tx, statement, row) } else { Ok(()) }
 }
 
 /// Puts a row, unless there is one of its key or it can't be true.

@@ -1,5 +1,5 @@
 //! What stands beside a thread's log, taken from one store and put into another: its goal with its history and usage, and its
-//! checkpoints. Jobs stay where their workers are.
+//! checkpoints. Jobs stay where their workers are; what else there is stands in `steering.rs`.
 
 use std::ops::ControlFlow;
 
@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::id::{Address, ItemKey, ThreadId};
 use crate::item::Hash;
 use crate::log::path;
+use crate::log::rows::steering;
 use crate::time::Timestamp;
 
 const PAGE_USAGE: i64 = 1_000;
@@ -36,7 +37,7 @@ statements! {
     RAISE_TICK = "UPDATE threads SET tick = ?2 WHERE id = ?1 AND tick < ?2";
 }
 
-/// Tells one state of a thread's goals and checkpoints from another, cheaply: their rows, and not what checkpoints hold.
+/// Tells one state of what stands beside a thread's log from another, cheaply: its rows, and not what checkpoints hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StateStamp {
     hash: Hash,
@@ -65,6 +66,7 @@ pub(crate) fn stamp(tx: &mut dyn Tx, thread: &ThreadId) -> Result<StateStamp> {
             Ok(ControlFlow::Continue(()))
         })?;
     }
+    rows += steering::stamp(tx, thread, &mut hasher)?;
     let usage = query_one(tx, USAGE_COUNT, &id, |row| row.int(0))?.unwrap_or(0);
     if rows == 0 && usage == 0 {
         return Ok(StateStamp::NONE);
