@@ -16,6 +16,7 @@ mod export;
 mod fork;
 mod goal;
 mod import;
+mod inbox;
 mod job;
 mod keys;
 mod label;
@@ -27,6 +28,7 @@ mod redact;
 mod remap;
 mod rename;
 mod repair_turns;
+mod request;
 mod restore;
 mod restore_backup;
 mod rewind;
@@ -123,6 +125,8 @@ enum Command {
     Goal(goal::GoalArgs),
     Job(job::JobArgs),
     Checkpoint(checkpoint::CheckpointArgs),
+    Inbox(inbox::InboxArgs),
+    Request(request::RequestArgs),
     Claims(claims::ClaimsArgs),
     TakeOver(take_over::TakeOverArgs),
     RepairTurns(repair_turns::RepairTurnsArgs),
@@ -285,6 +289,8 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Goal(args) => goal::run(&args, app),
         Command::Job(args) => job::run(&args, app),
         Command::Checkpoint(args) => checkpoint::run(&args, app),
+        Command::Inbox(args) => inbox::run(&args, app),
+        Command::Request(args) => request::run(&args, app),
         Command::Claims(args) => claims::run(&args, app),
         Command::TakeOver(args) => take_over::run(&args, app),
         Command::RepairTurns(args) => repair_turns::run(&args, app),

@@ -156,6 +156,12 @@ fn hint(error: &Error) -> Option<String> {
         Error::NotFound { what: "goal of thread", .. } => "`threadkeep goal set` gives it one",
         Error::NotFound { what: "job", .. } => "`threadkeep job list` shows the jobs",
         Error::NotFound { what: "checkpoint", .. } => "`threadkeep checkpoint list THREAD` shows them",
+        Error::Conflict { what: "inbox", .. } | Error::NotFound { what: "message", .. } => {
+            "`threadkeep inbox list THREAD` shows the messages; `inbox acted` says what became of one that is unfinished"
+        }
+        Error::Conflict { what: "request", .. } | Error::NotFound { what: "request", .. } => {
+            "`threadkeep request list` shows the requests, and `request show` what became of one"
+        }
         Error::Conflict { what: "job", .. } => "`threadkeep job show` says who has it",
         Error::NotFound { what: "backup", .. } => "name the file that `threadkeep backup` made, or the folder it is in",
         Error::NotFound { what: "key", .. } => "`threadkeep keys create` makes one",

@@ -8,6 +8,8 @@ mod carried;
 mod damaged;
 #[path = "state/masked.rs"]
 mod masked;
+#[path = "state/steering.rs"]
+mod steering;
 #[path = "state/timed.rs"]
 mod timed;
 

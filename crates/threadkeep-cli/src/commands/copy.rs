@@ -74,6 +74,7 @@ pub(super) fn run(args: &CopyArgs, app: &mut App) -> Outcome {
                 "equal": report.equal,
             },
             "items": report.items,
+            "open": report.open,
             "problems": report.problems,
         }))?;
     } else {
@@ -97,6 +98,10 @@ fn write(out: &mut Output, report: &CopyReport) -> Result<(), Failure> {
     let mark = if report.equal == report.threads { Ink::Good } else { Ink::Warn };
     let equal = format!("{} of {}", number(report.equal), number(report.threads));
     out.line(format!("  parity   {} end with the same hashes on both sides", out.paint(mark, &equal)))?;
+    if report.open > 0 {
+        let open = human::counted(report.open, "message or request", "messages and requests");
+        out.line(format!("  open     {open} can still be acted on, and stay in the store that was read"))?;
+    }
     for problem in report.problems.iter().take(SHOWN_PROBLEMS) {
         output::tell(Ink::Warn, problem.thread.as_str(), &text::one_line(&problem.reason));
     }

@@ -159,7 +159,7 @@ impl RedactArgs {
 }
 
 /// The user's name, as the system's tools know it.
-fn user() -> Option<String> {
+pub(super) fn user() -> Option<String> {
     ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok()).filter(|name| !name.is_empty())
 }
 
@@ -233,6 +233,9 @@ fn write(out: &mut Output, store: &Store, report: &RedactReport, changed: bool) 
     for (thread, fields) in &report.beside {
         let fields = fields.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         out.line(format!("  {}  {fields}", names::short_id(store, thread)))?;
+    }
+    if report.requests > 0 {
+        out.line(format!("  {} of no thread", human::counted(report.requests, "request", "requests")))?;
     }
     if report.jobs > 0 {
         out.line(format!("  {} of no thread", human::counted(report.jobs, "job", "jobs")))?;

@@ -127,6 +127,7 @@ impl Threads {
     /// # Errors
     /// As every write.
     pub async fn expire_requests(&self) -> Result<u64> {
+        self.inner.check_writable()?;
         let (scope, mut all) = (self.scope, 0);
         loop {
             let now = self.inner.host.now();

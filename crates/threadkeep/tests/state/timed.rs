@@ -16,16 +16,16 @@ const START: i64 = 1_767_323_045_000;
 
 /// A machine whose clock stands until it is moved.
 #[derive(Debug)]
-struct StandingClock(AtomicI64);
+pub(super) struct StandingClock(AtomicI64);
 
 impl StandingClock {
-    fn store() -> (Arc<Self>, Store) {
+    pub(super) fn store() -> (Arc<Self>, Store) {
         let host = Arc::new(Self(AtomicI64::new(START)));
         let store = Store::open(StoreOptions::memory().host(Arc::clone(&host) as Arc<dyn Host>)).unwrap();
         (host, store)
     }
 
-    fn at(&self, millis: i64) {
+    pub(super) fn at(&self, millis: i64) {
         self.0.store(START + millis, Ordering::SeqCst);
     }
 }
