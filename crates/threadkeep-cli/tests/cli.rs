@@ -60,6 +60,8 @@ mod server;
 mod shapes;
 #[path = "cli/state.rs"]
 mod state;
+#[path = "cli/steering.rs"]
+mod steering;
 #[path = "cli/tail.rs"]
 mod tail;
 #[path = "cli/verbatim.rs"]

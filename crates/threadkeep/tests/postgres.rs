@@ -47,6 +47,8 @@ mod searching;
 mod server;
 #[path = "postgres/statements.rs"]
 mod statements;
+#[path = "upgrades/steering.rs"]
+mod steering;
 #[path = "postgres/tls.rs"]
 mod tls;
 #[path = "postgres/upgrades.rs"]

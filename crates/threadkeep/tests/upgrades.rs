@@ -8,6 +8,8 @@ mod fixed_host;
 mod sample;
 #[path = "disks/small_disk.rs"]
 mod small_disk;
+#[path = "upgrades/steering.rs"]
+mod steering;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

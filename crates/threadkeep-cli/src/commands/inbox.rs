@@ -11,7 +11,7 @@ use threadkeep::{
 };
 
 use super::{App, goal, under_claim};
-use crate::errors::{Code, Failure, Outcome, Report};
+use crate::errors::{Code, Outcome, Report};
 use crate::style::Ink;
 use crate::table::{Align, Table, cell};
 use crate::{human, json, text};

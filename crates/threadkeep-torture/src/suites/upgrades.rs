@@ -27,6 +27,7 @@ const FIXTURES: &[(i64, &str)] = &[
     (3, include_str!("../../../threadkeep/tests/fixtures/schema-0003.sql")),
     (4, include_str!("../../../threadkeep/tests/fixtures/schema-0004.sql")),
     (5, include_str!("../../../threadkeep/tests/fixtures/schema-0005.sql")),
+    (6, include_str!("../../../threadkeep/tests/fixtures/schema-0006.sql")),
 ];
 /// The threads in them that can be read.
 const THREADS: [&str; 4] = ["tree", "fork", "cleared", "imported"];

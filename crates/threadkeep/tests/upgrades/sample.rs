@@ -100,6 +100,7 @@ pub(crate) fn make(options: StoreOptions, step: i64) {
     live.shutdown().unwrap();
 
     make_state(&store, &workspace, two.items[1].address());
+    crate::steering::make(&store, &workspace, &id("tree"));
     store.fork(&id("tree"), Some(two.items[1].address()), named("fork")).unwrap();
     let live = store.resume(&id("fork"), false).unwrap();
     say(&live, "in the fork");
@@ -219,6 +220,7 @@ pub(crate) fn transcript(store: &Store) -> String {
         )
         .unwrap();
     }
+    crate::steering::request_lines(store, &mut out);
     out
 }
 
@@ -260,6 +262,7 @@ fn state_lines(store: &Store, id: &ThreadId, out: &mut String) {
 fn thread_lines(store: &Store, id: &ThreadId, out: &mut String) {
     let thread = store.get(id).unwrap();
     state_lines(store, id, out);
+    crate::steering::inbox_lines(store, id, out);
     let (details, head) = (&thread.details, thread.head.map(|head| head.to_string()));
     writeln!(
         out,
