@@ -43,7 +43,7 @@ macro_rules! request_columns {
         "id, workspace, thread, kind, subject, detail, fingerprint, danger, options, unowned, masked, holder, machine, hostname, pid,
          label, boot, namespace, start_ticks, owned_at, heartbeat_at, epoch, created_at, expires_at, state, resolved_at, resolved_by,
          channel, choice, effect, note, token, consumed_at, number,
-         (SELECT t.epoch FROM threads t WHERE t.id = requests.thread)"
+         (SELECT c.epoch FROM claims c WHERE c.thread = requests.thread)"
     };
 }
 

@@ -21,13 +21,14 @@ EXAMPLES:
   threadkeep inbox inject 019a2284 'use the staging database' --policy steer --key ticket-17
   git log -1 --format=%B | threadkeep inbox inject 019a2284 - --expires 2h
   threadkeep inbox list 019a2284 --state queued
-  threadkeep inbox take 019a2284                        write the next message's prompt into the thread
+  threadkeep inbox take 019a2284                       write the next message's prompt
   threadkeep inbox acted 019a2284 019a22f1 --outcome 'done in 4 minutes'
   threadkeep inbox wait 019a2284 --timeout 30s && threadkeep inbox take 019a2284
 
-Anybody may send, while an agent works or not; the same key again sends nothing twice. Only the holder
-of the thread takes, each message once: its prompt is in the thread as soon as it is taken. What was
-taken and not acted on when its holder ended is never sent again by itself; `list` calls it unfinished.";
+Anybody may send, while an agent works or not; the same key again sends nothing twice. Only the
+holder of the thread takes, each message once: its prompt is in the thread as soon as it is taken.
+What was taken and not acted on when its holder ended is never sent again by itself; `list` calls
+it unfinished.";
 
 /// Send messages into threads, and take them
 #[derive(Debug, Args)]

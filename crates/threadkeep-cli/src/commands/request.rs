@@ -27,9 +27,9 @@ EXAMPLES:
   threadkeep request ask 'let the laptop in' --enrolment --detail '{\"key\":\"ed25519:…\"}'
   threadkeep request cancel 019a22f1 --note 'not needed any more'
 
-A request has one outcome: the first answer, that it was cancelled, or that its time is over. Its answer
-is used once, for the very call that was asked about. With --remote somebody answers from elsewhere,
-who can't grant what lasts, whatever the request says. What is not known grants nothing.";
+A request has one outcome: the first answer, that it was cancelled, or that its time is over. Its
+answer is used once, for the very call that was asked about. With --remote somebody answers from
+elsewhere, who can't grant what lasts, whatever the request says. What is not known grants nothing.";
 
 /// Ask for approvals and enrolments, answer them, and use the answers
 #[derive(Debug, Args)]

@@ -250,6 +250,17 @@ promises! {
         ensure_err!(store.adopt_request(strict.id), Error::Conflict { .. });
     }
 
+    /// Whoever lets go of the thread lets go of what it asked about it as its holder.
+    fn a_holder_that_leaves_owns_nothing(store) {
+        let live = thread_with(store, &["a"])?;
+        let asked = live.ask_request(approval())?;
+        ensure_eq!(store.request(asked.id)?.owned, true);
+        live.shutdown()?;
+        let found = store.request(asked.id)?;
+        ensure_eq!((&found.state, found.owned), (&RequestState::Pending, false));
+        ensure_eq!(store.adopt_request(asked.id)?.owned, true);
+    }
+
     /// A purged thread takes its requests along.
     fn a_purge_takes_the_requests(store) {
         let id = ThreadId::new("again")?;

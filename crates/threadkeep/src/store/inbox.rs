@@ -5,7 +5,7 @@ use crate::claims::{self, Claim};
 use crate::db::{Sync, Terms, Tx};
 use crate::error::{Error, Result};
 use crate::id::{MessageId, ThreadId};
-use crate::inbox::{self, Message, MessageFormat, MessageQuery, MessageState, NewMessage};
+use crate::inbox::{self, Message, MessageFormat, MessagePolicy, MessageQuery, MessageState, NewMessage};
 use crate::jobs::clock;
 use crate::log::append::mint_uuid;
 use crate::thread::Page;
@@ -20,7 +20,10 @@ impl Threads {
     /// trash, and when [`crate::MAX_QUEUED_MESSAGES`] wait already; [`Error::Invalid`] for a message that can't be kept.
     pub async fn inject_message(&self, thread: &ThreadId, mut message: NewMessage) -> Result<Message> {
         self.inner.screen_message(&mut message)?;
-        let dead = self.dead_holder(thread).await?;
+        let dead = match message.policy {
+            MessagePolicy::Reject => self.dead_holder(thread).await?,
+            _ => None,
+        };
         let id = MessageId::from_uuid(mint_uuid(&*self.inner.host, self.inner.host.now()));
         let inject =
             move |tx: &mut dyn Tx, hold: &crate::threads::Hold| inbox::inject(tx, hold, &message, id, dead.as_deref());

@@ -181,7 +181,7 @@ impl Inner {
 pub(crate) fn request_terms(thread: Option<&ThreadId>) -> Terms {
     match thread {
         Some(thread) => Sync::Synced.within(thread.as_str()),
-        None => Terms::from(Sync::Synced),
+        None => Sync::Synced.free().told(),
     }
     .repeatable()
 }

@@ -97,7 +97,11 @@ impl Redaction<'_> {
         if self.apply {
             let (id, store, grounds) = (thread.cloned(), self.inner().id, self.grounds_for(&found));
             let put = move |tx: &mut dyn Tx| put_request(tx, store, id.as_ref(), (&before, &after), &grounds);
-            if !self.inner().db.write(Sync::Synced.free(), put).await? {
+            let terms = match thread {
+                Some(thread) => Sync::Synced.within(thread.as_str()),
+                None => Sync::Synced.free().told(),
+            };
+            if !self.inner().db.write(terms, put).await? {
                 return Ok(false);
             }
         }
