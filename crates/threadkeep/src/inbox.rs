@@ -447,7 +447,7 @@ pub(crate) fn take(tx: &mut dyn Tx, by: &Taker<'_>, how: &TakeMessage) -> Result
         let left = [by.thread.as_str().into(), by.epoch.into()];
         if let Some(left) = query_one(tx, LEFT_BEHIND, &left, |row| read_id(row, 0))? {
             let found = format!("message {left}, which was taken and not acted on");
-            return Err(conflict("inbox", "nothing that an earlier holder left unfinished", found));
+            return Err(conflict("inbox", "nothing that an earlier holder left unfinished", &found));
         }
     }
     let steering = steers(tx, by.thread, how.into)?.ok_or_else(|| Error::not_found("open turn", by.thread))?;
@@ -478,7 +478,7 @@ pub(crate) fn deliver(tx: &mut dyn Tx, hold: &Hold, id: MessageId) -> Result<Mes
     match message.state {
         MessageState::Taken => {}
         MessageState::Delivered | MessageState::Acted => return Ok(message),
-        state => return Err(conflict("message", "one that is taken", state)),
+        state => return Err(conflict("message", "one that is taken", &state)),
     }
     tx.execute(DELIVER, &[hold.thread.as_str().into(), Value::Blob(id.as_bytes()), now.0.into(), tick.into()])?;
     note(tx, &hold.thread, id, Verb::Changed, tick, hold.now)?;
@@ -499,7 +499,7 @@ pub(crate) fn end(tx: &mut dyn Tx, hold: &Hold, id: MessageId, end: &MessageEnd)
         return Ok(message);
     }
     if !matches!(message.state, MessageState::Taken | MessageState::Delivered) {
-        return Err(conflict("message", "one that is taken", message.state));
+        return Err(conflict("message", "one that is taken", &message.state));
     }
     let delivered = message.delivered_at.or((state == MessageState::Acted).then_some(now));
     close(tx, hold, &message, (&state, delivered, outcome), (now, tick))
@@ -514,7 +514,7 @@ pub(crate) fn withdraw(tx: &mut dyn Tx, hold: &Hold, id: MessageId, reason: Opti
     match message.state {
         MessageState::Queued => close(tx, hold, &message, (&MessageState::Withdrawn, None, reason), (now, tick)),
         MessageState::Withdrawn => Ok(message),
-        state => Err(conflict("message", "one that waits", state)),
+        state => Err(conflict("message", "one that waits", &state)),
     }
 }
 
@@ -767,7 +767,7 @@ pub(crate) fn later(now: Timestamp, within: Duration) -> Timestamp {
     Timestamp(now.0.saturating_add(i64::try_from(within.as_millis()).unwrap_or(i64::MAX)))
 }
 
-fn conflict(what: &'static str, expected: &str, found: impl ToString) -> Error {
+fn conflict(what: &'static str, expected: &str, found: &(impl ToString + ?Sized)) -> Error {
     Error::Conflict { what, expected: expected.to_owned(), found: found.to_string() }
 }
 

@@ -339,7 +339,7 @@ pub(crate) fn adopt(
     let Asker { holder, epoch } = asker;
     let is_free = request.lost_its_claim || dead_owner == Some(request.owner.id.as_str());
     if !is_free && request.owner.id != holder.id {
-        return Err(conflict("request", "one that nobody owns", format!("one of {}", request.owner)));
+        return Err(conflict("request", "one that nobody owns", &format!("one of {}", request.owner)));
     }
     let args = [
         Value::Blob(id.as_bytes()),
@@ -486,7 +486,7 @@ fn taken(id: RequestId) -> Error {
     Error::AlreadyExists { what: "request", id: id.to_string() }
 }
 
-fn conflict(what: &'static str, expected: &str, found: impl ToString) -> Error {
+fn conflict(what: &'static str, expected: &str, found: &(impl ToString + ?Sized)) -> Error {
     Error::Conflict { what, expected: expected.to_owned(), found: found.to_string() }
 }
 

@@ -147,7 +147,7 @@ struct AskArgs {
     /// How much can go wrong
     #[arg(long, value_enum, default_value_t = Level::High)]
     danger: Level,
-    /// An answer that may be given, in the place of the usual ones; EFFECT is allow_once, allow_thread, allow_always or deny
+    /// An answer that may be given, in the place of the usual ones; EFFECT is `allow_once`, `allow_thread`, `allow_always` or `deny`
     #[arg(long = "option", value_name = "ID=EFFECT[=LABEL]", value_parser = option)]
     options: Vec<RequestOption>,
     /// No answer is taken from elsewhere
