@@ -167,7 +167,7 @@ fn play_sender(store: &Store, number: usize) {
     for key in keys {
         let body = format!("message {key}");
         let message =
-            NewMessage { key: Some(key), priority: (number % 3) as i32, ..NewMessage::text("a process", body) };
+            NewMessage { key: Some(key), priority: i32::from(number % 3 == 0), ..NewMessage::text("a process", body) };
         // Twice: its sender was not told whether it was accepted.
         let ids = [(); 2].map(|()| store.inject_message(&thread(), message.clone()).unwrap().id);
         assert_eq!(ids[0], ids[1]);
