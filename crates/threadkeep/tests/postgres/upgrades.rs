@@ -89,7 +89,8 @@ fn put_rows(client: &mut Client, source: &rusqlite::Connection, table: &str) {
 }
 
 /// The times of jobs, which go by the server's own clock.
-const OF_THE_SERVER: &str = "'{due_at,claimed_at,heartbeat_at,created_at,updated_at,ended_at}'::text[]";
+const OF_THE_SERVER: &str = "'{due_at,claimed_at,heartbeat_at,created_at,updated_at,ended_at,accepted_at,expires_at,taken_at,\
+     delivered_at,owned_at,resolved_at,consumed_at}'::text[]";
 
 /// The feed of changes, which each engine orders in its own way.
 const FEED: &str = "changes";
@@ -102,7 +103,9 @@ fn rows_of(client: &mut Client) -> Rows {
     let tables: Vec<String> = client.query(tables, &[]).unwrap().iter().map(|row| row.get(0)).collect();
     let rows = |table: String| {
         let query = match table.as_str() {
-            "jobs" => format!("SELECT (to_jsonb(t) - {OF_THE_SERVER})::text FROM jobs t ORDER BY 1"),
+            "jobs" | "messages" | "requests" => {
+                format!("SELECT (to_jsonb(t) - {OF_THE_SERVER})::text FROM {table} t ORDER BY 1")
+            }
             _ => format!("SELECT t::text FROM {table} t ORDER BY 1"),
         };
         let rows = client.query(&query, &[]).unwrap().iter().map(|row| row.get(0)).collect();

@@ -26,7 +26,7 @@ pub(crate) fn make(store: &Store, workspace: &Workspace, thread: &ThreadId) {
     live.end_message(taken[0], MessageEnd::Acted { outcome: Some("went left".into()) }).unwrap();
     live.deliver_message(taken[1]).unwrap();
     inject(NewMessage { format: MessageFormat::Json, priority: -3, ..NewMessage::text("ana", r#"{"it's": [1]}"#) });
-    inject(NewMessage { expires_in: Some(Duration::from_secs(3)), ..NewMessage::text("ana", "in time") });
+    inject(NewMessage { expires_in: Some(Duration::from_secs(3_600)), ..NewMessage::text("ana", "in time") });
     let back = inject(NewMessage::text("ana", "never mind"));
     store.withdraw_message(thread, back, Some("done by hand".into())).unwrap();
 
@@ -36,7 +36,8 @@ pub(crate) fn make(store: &Store, workspace: &Workspace, thread: &ThreadId) {
     let note = Some("fine".to_owned());
     let answer = Answer { option: "allow_once".into(), by: Principal::remote("bo"), note };
     store.answer_request(asked.id, answer).unwrap();
-    live.use_answer(asked.id, UseAnswer { fingerprint: asked.fingerprint, token: Some(Uuid::from_u128(3)) }).unwrap();
+    // Not through the live handle, which would write into the thread when it was answered: by the server's clock on a server.
+    store.use_answer(asked.id, UseAnswer { fingerprint: asked.fingerprint, token: Some(Uuid::from_u128(3)) }).unwrap();
     live.shutdown().unwrap();
     let enrolment = NewRequest { id: id(22), expires_in: None, ..NewRequest::enrolment("the laptop", r#"{"key":1}"#) };
     workspace.ask_request(enrolment).unwrap();
