@@ -88,7 +88,7 @@ fn put_rows(client: &mut Client, source: &rusqlite::Connection, table: &str) {
     }
 }
 
-/// The times of jobs, which go by the server's own clock.
+/// The times of jobs, messages and requests, which go by the server's own clock.
 const OF_THE_SERVER: &str = "'{due_at,claimed_at,heartbeat_at,created_at,updated_at,ended_at,accepted_at,expires_at,taken_at,\
      delivered_at,owned_at,resolved_at,consumed_at}'::text[]";
 
