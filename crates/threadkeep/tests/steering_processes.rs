@@ -166,8 +166,11 @@ fn play_sender(store: &Store, number: usize) {
         (0..OWN).map(|own| format!("{number}-{own}")).chain((0..SHARED).map(|shared| format!("shared-{shared}")));
     for key in keys {
         let body = format!("message {key}");
-        let message =
-            NewMessage { key: Some(key), priority: i32::from(number % 3 == 0), ..NewMessage::text("a process", body) };
+        let message = NewMessage {
+            key: Some(key),
+            priority: i32::from(number.is_multiple_of(3)),
+            ..NewMessage::text("a process", body)
+        };
         // Twice: its sender was not told whether it was accepted.
         let ids = [(); 2].map(|()| store.inject_message(&thread(), message.clone()).unwrap().id);
         assert_eq!(ids[0], ids[1]);
