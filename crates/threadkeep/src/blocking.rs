@@ -13,10 +13,12 @@ use crate::claim::{ClaimInfo, ReleaseRequest};
 use crate::copy::{CopyProgress, CopyReport};
 use crate::dangling::TurnRepair;
 use crate::db::helping::block_on;
+use crate::documents::schema::{PlanSnapshot, PreferencePin, Scratchpad};
+use crate::documents::{Document, DocumentInfo, DocumentQuery, NewDocument};
 use crate::error::Result;
 use crate::finding::Examination;
 use crate::goals::{Goal, GoalCheck, GoalPatch, GoalQuery, GoalUsage, NewGoal};
-use crate::id::{Address, BranchId, ItemId, JobId, ThreadId, WorkspaceId};
+use crate::id::{Address, BranchId, ItemId, JobId, RoadmapId, ThreadId, WorkspaceId};
 use crate::item::{Appended, Durability, Item, NewItem};
 use crate::jobs::{ClaimedJob, Job, JobEnd, JobLease, JobPatch, JobQuery, JobReport, NewJob};
 use crate::keys::{Key, KeyFolder};
@@ -25,6 +27,9 @@ use crate::log::purge::Purged;
 use crate::log::read::ItemQuery;
 use crate::log::verify::{Verdict, VerifyReport};
 use crate::repair::{Checkup, RepairReport};
+use crate::roadmaps::{
+    NewRoadmap, NodePatch, Roadmap, RoadmapInfo, RoadmapLink, RoadmapLinkQuery, RoadmapQuery, RoadmapUpdate,
+};
 use crate::rollout::live::LiveStatus;
 use crate::rollout::scan::{LineProblem, RolloutReport};
 use crate::rollout::{MirrorReport, RebuildReport, RewrittenRollouts};
@@ -493,6 +498,26 @@ mirror! { Threads, "Threads":
     fn checkpoints(&self, thread: &ThreadId, query: CheckpointQuery) -> Result<Page<CheckpointInfo>>;
     fn diff_checkpoints(&self, thread: &ThreadId, from: &str, to: &str) -> Result<CheckpointDiff>;
     fn delete_checkpoint(&self, thread: &ThreadId, name: &str) -> Result<bool>;
+    fn document(&self, thread: &ThreadId, name: &str, version: Option<u64>) -> Result<Option<Document>>;
+    fn documents(&self, thread: &ThreadId, query: DocumentQuery) -> Result<Page<DocumentInfo>>;
+    fn document_history(&self, thread: &ThreadId, name: &str, query: DocumentQuery) -> Result<Page<DocumentInfo>>;
+    fn put_document(&self, thread: &ThreadId, document: NewDocument) -> Result<DocumentInfo>;
+    fn patch_document(&self, thread: &ThreadId, patch: NewDocument) -> Result<DocumentInfo>;
+    fn delete_document(&self, thread: &ThreadId, name: &str, expect: Option<u64>) -> Result<bool>;
+    fn trim_document(&self, thread: &ThreadId, name: &str, keep: u64) -> Result<u64>;
+    fn scratchpad(&self, thread: &ThreadId) -> Result<Option<Scratchpad>>;
+    fn plan(&self, thread: &ThreadId) -> Result<Option<PlanSnapshot>>;
+    fn preferences(&self, thread: &ThreadId) -> Result<Option<PreferencePin>>;
+    fn create_roadmap(&self, roadmap: NewRoadmap) -> Result<RoadmapInfo>;
+    fn roadmap(&self, id: &RoadmapId) -> Result<Option<Roadmap>>;
+    fn roadmaps(&self, query: RoadmapQuery) -> Result<Page<RoadmapInfo>>;
+    fn update_roadmap(&self, id: &RoadmapId, update: RoadmapUpdate) -> Result<RoadmapInfo>;
+    fn set_roadmap_node(&self, id: &RoadmapId, node: &str, patch: NodePatch) -> Result<RoadmapInfo>;
+    fn delete_roadmap(&self, id: &RoadmapId, expect: Option<u64>) -> Result<bool>;
+    fn link_roadmap(&self, thread: &ThreadId, id: &RoadmapId, node: Option<String>) -> Result<RoadmapLink>;
+    fn unlink_roadmap(&self, thread: &ThreadId) -> Result<bool>;
+    fn roadmap_link(&self, thread: &ThreadId) -> Result<Option<RoadmapLink>>;
+    fn roadmap_links(&self, id: &RoadmapId, query: RoadmapLinkQuery) -> Result<Page<RoadmapLink>>;
 }
 
 impl LiveThread {
@@ -533,4 +558,11 @@ mirror! { LiveThread, "LiveThread":
     fn save_checkpoint(&self, checkpoint: NewCheckpoint) -> Result<CheckpointInfo>;
     fn checkpoint(&self, name: Option<String>) -> Result<Option<Checkpoint>>;
     fn restore_checkpoint(&self, name: Option<String>) -> Result<Checkpoint>;
+    fn document(&self, name: &str, version: Option<u64>) -> Result<Option<Document>>;
+    fn put_document(&self, document: NewDocument) -> Result<DocumentInfo>;
+    fn patch_document(&self, patch: NewDocument) -> Result<DocumentInfo>;
+    fn delete_document(&self, name: &str, expect: Option<u64>) -> Result<bool>;
+    fn link_roadmap(&self, id: &RoadmapId, node: Option<String>) -> Result<RoadmapLink>;
+    fn unlink_roadmap(&self) -> Result<bool>;
+    fn roadmap_link(&self) -> Result<Option<RoadmapLink>>;
 }

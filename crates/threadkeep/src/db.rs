@@ -634,6 +634,8 @@ pub(crate) fn all_statements() -> Vec<Statement> {
         crate::goals::ALL,
         crate::jobs::ALL,
         crate::checkpoints::ALL,
+        crate::documents::ALL,
+        crate::roadmaps::ALL,
         crate::changes::ALL,
         crate::workspaces::ALL,
         crate::writers::ALL,

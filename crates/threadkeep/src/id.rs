@@ -1,4 +1,4 @@
-//! Names of things: threads, jobs, items, branches, workspaces, writers.
+//! Names of things: threads, jobs, roadmaps, items, branches, workspaces, writers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -67,6 +67,15 @@ text_id! {
 text_id! {
     /// The name of a job, by the rules of a thread's.
     JobId, "job id"
+}
+text_id! {
+    /// The name of a roadmap in its workspace, by the rules of a thread's.
+    RoadmapId, "roadmap id"
+}
+
+impl RoadmapId {
+    /// How long one may be.
+    pub(crate) const MAX_BYTES: usize = MAX_ID_BYTES;
 }
 
 fn broken_rule(id: &str) -> Option<&'static str> {

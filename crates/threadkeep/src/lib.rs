@@ -44,6 +44,7 @@ mod copy;
 mod cursor;
 mod dangling;
 mod db;
+mod documents;
 mod error;
 mod examine;
 mod finding;
@@ -59,6 +60,7 @@ mod log;
 mod planted;
 mod records;
 mod repair;
+mod roadmaps;
 mod rollout;
 mod screen;
 mod seal;
@@ -98,6 +100,8 @@ pub use db::postgres::look::postgres_listing;
 pub use db::postgres_statement_texts;
 #[doc(hidden)]
 pub use db::statement_texts;
+pub use documents::schema::{PlanSnapshot, PlanStep, PreferencePin, Scratchpad, StepStatus};
+pub use documents::{Document, DocumentInfo, DocumentKind, DocumentQuery, MAX_DOCUMENT_BYTES, NewDocument};
 pub use error::{Error, Result};
 pub use finding::{Examination, Fact, Finding, Severity};
 pub use follow::{ChangeFollower, Changed, FollowEnd, Follower, News, Watch};
@@ -106,7 +110,7 @@ pub use goals::{
     gap_fingerprint,
 };
 pub use host::{Host, ProcessIdentity, ProjectFacts, SystemHost};
-pub use id::{Address, BranchId, GoalId, ItemId, JobId, ThreadId, WorkspaceId, WriterId};
+pub use id::{Address, BranchId, GoalId, ItemId, JobId, RoadmapId, ThreadId, WorkspaceId, WriterId};
 pub use item::{
     Appended, AppendedItem, Durability, Expect, FORMAT, Hash, Item, Kind, MAX_CONTENT_BYTES, NewItem, Redaction, Role,
 };
@@ -121,6 +125,11 @@ pub use log::verify::{Break, Gap, GapKind, Outcome, Verdict, VerifyReport};
 pub use planted::planted_defects;
 pub use repair::admit::Described;
 pub use repair::{Checkup, LostItems, RepairReport, RepairStep, RepairedThread};
+pub use roadmaps::{
+    Access, AccessWord, Aggregation, CaveatPolicy, MAX_ROADMAP_BYTES, NewRoadmap, NodeCounts, NodeKind, NodePatch,
+    NodeStatus, Roadmap, RoadmapInfo, RoadmapLink, RoadmapLinkQuery, RoadmapNode, RoadmapQuery, RoadmapTree,
+    RoadmapUpdate,
+};
 pub use rollout::live::LiveStatus;
 pub use rollout::scan::{LineProblem, RolloutReport};
 pub use rollout::setting::LiveRollouts;

@@ -1,8 +1,10 @@
 //! Live threads: a claim, appends under it, and the promise of what each acknowledgement is worth.
 
 mod checkpoints;
+mod documents;
 mod goals;
 mod repairing;
+mod roadmaps;
 mod taken;
 mod under_claim;
 

@@ -1,9 +1,11 @@
 //! The handles that users hold: [`Store`], [`Workspace`], and the [`Threads`] that each of them sees.
 
 mod checkpoints;
+mod documents;
 mod goals;
 mod jobs;
 mod redacting;
+mod roadmaps;
 mod sealing;
 mod verifying;
 mod visible;

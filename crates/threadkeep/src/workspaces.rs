@@ -8,6 +8,7 @@ use crate::host::ProjectFacts;
 use crate::id::WorkspaceId;
 use crate::item::check_text;
 use crate::log::order;
+use crate::roadmaps;
 use crate::time::Timestamp;
 
 const MAX_NAME_BYTES: usize = 1024;
@@ -201,6 +202,7 @@ pub(crate) fn remap(tx: &mut dyn Tx, from: WorkspaceId, to: WorkspaceId) -> Resu
         tx.execute(MOVE_KEYS, &args)?;
         tx.execute(MOVE_THREADS, &args)?;
         tx.execute(MOVE_JOBS, &args)?;
+        roadmaps::merge(tx, from, to)?;
         tx.execute(DELETE_WORKSPACE, &[from.as_bytes().as_slice().into()])?;
         note_merged(tx, from, to)?;
     }

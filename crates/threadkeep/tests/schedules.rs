@@ -38,6 +38,7 @@ mod src {
     pub(crate) mod cursor;
     pub(crate) mod dangling;
     pub(crate) mod db;
+    pub(crate) mod documents;
     pub(crate) mod error;
     pub(crate) mod examine;
     pub(crate) mod finding;
@@ -53,6 +54,7 @@ mod src {
     pub(crate) mod planted;
     pub(crate) mod records;
     pub(crate) mod repair;
+    pub(crate) mod roadmaps;
     pub(crate) mod rollout;
     pub(crate) mod screen;
     pub(crate) mod seal;
@@ -75,8 +77,8 @@ mod src {
 }
 // The files of the library name each other from the root.
 use src::{
-    backup, branch, chain, changes, checkpoints, claim, claims, content, copy, cursor, dangling, db, error, examine,
-    finding, follow, goals, host, id, item, jobs, keys, live, log, planted, records, repair, rollout, screen, seal,
+    backup, branch, chain, changes, checkpoints, claim, claims, content, copy, cursor, dangling, db, documents, error, examine,
+    finding, follow, goals, host, id, item, jobs, keys, live, log, planted, records, repair, roadmaps, rollout, screen, seal,
     seals, search, secrets, sources, stats, store, thread, thread_list, thread_store, threads, time, turn, turns, view,
     workspaces, writers,
 };

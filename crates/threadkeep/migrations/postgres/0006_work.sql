@@ -48,4 +48,54 @@ INSERT INTO changes (workspace, thread, area, verb, subject, tick, at)
 
 -- == Documents ==
 
+-- The versions of a thread's documents: JSON texts, compressed. One without a digest deleted the document. The change is the id
+-- of the call that made the version: a repeated call makes no other.
+CREATE TABLE document_versions (
+  thread     TEXT COLLATE "C" NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
+  name       TEXT COLLATE "C" NOT NULL,
+  version    BIGINT NOT NULL CHECK (version >= 1),
+  kind       TEXT COLLATE "C" NOT NULL,
+  is_current BIGINT NOT NULL CHECK (is_current IN (0, 1)),
+  change     BYTEA NOT NULL,
+  created_at BIGINT NOT NULL,
+  tick       BIGINT NOT NULL,
+  digest     BYTEA,
+  size       BIGINT NOT NULL CHECK (size >= 0),
+  encoding   BIGINT NOT NULL,
+  data       BYTEA,
+  PRIMARY KEY (thread, name, version),
+  CHECK ((digest IS NULL) = (data IS NULL))
+);
+CREATE UNIQUE INDEX document_versions_current ON document_versions (thread, name) WHERE is_current = 1;
+CREATE UNIQUE INDEX document_versions_change ON document_versions (thread, change);
+
 -- == Roadmaps ==
+
+-- The trees of a workspace's work, each a TOML text. The change is the id of the call that made the version.
+CREATE TABLE roadmaps (
+  workspace  BYTEA NOT NULL REFERENCES workspaces (id) ON DELETE CASCADE,
+  id         TEXT COLLATE "C" NOT NULL,
+  title      TEXT COLLATE "C",
+  version    BIGINT NOT NULL CHECK (version >= 1),
+  change     BYTEA NOT NULL,
+  created_at BIGINT NOT NULL,
+  updated_at BIGINT NOT NULL,
+  tick       BIGINT NOT NULL,
+  tree       TEXT COLLATE "C" NOT NULL,
+  PRIMARY KEY (workspace, id)
+);
+CREATE INDEX roadmaps_id ON roadmaps (id);
+CREATE INDEX roadmaps_tick ON roadmaps (tick, workspace, id);
+CREATE INDEX roadmaps_workspace_tick ON roadmaps (workspace, tick, id);
+
+-- What a thread works on: a roadmap, or a node of it.
+CREATE TABLE roadmap_links (
+  thread    TEXT COLLATE "C" NOT NULL PRIMARY KEY REFERENCES threads (id) ON DELETE CASCADE,
+  workspace BYTEA NOT NULL,
+  roadmap   TEXT COLLATE "C" NOT NULL,
+  node      TEXT COLLATE "C",
+  linked_at BIGINT NOT NULL,
+  tick      BIGINT NOT NULL,
+  FOREIGN KEY (workspace, roadmap) REFERENCES roadmaps (workspace, id) ON DELETE CASCADE ON UPDATE CASCADE
+);
+CREATE INDEX roadmap_links_roadmap ON roadmap_links (workspace, roadmap, thread);

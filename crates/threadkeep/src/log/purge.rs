@@ -42,6 +42,8 @@ statements! {
     DELETE_GOAL_USAGE = "DELETE FROM goal_usage WHERE thread = ?1";
     DELETE_CHECKPOINTS = "DELETE FROM checkpoints WHERE thread = ?1";
     DELETE_CHECKPOINT_STATES = "DELETE FROM checkpoint_states WHERE thread = ?1";
+    DELETE_DOCUMENTS = "DELETE FROM document_versions WHERE thread = ?1";
+    DELETE_ROADMAP_LINK = "DELETE FROM roadmap_links WHERE thread = ?1";
     DELETE_JOBS = "DELETE FROM jobs WHERE thread = ?1";
     DROP_SEGMENTS = "DELETE FROM segments WHERE source IN (SELECT key FROM sources WHERE thread = ?1)";
     DETACH_SOURCES = "UPDATE sources SET thread = NULL WHERE thread = ?1";
@@ -134,7 +136,16 @@ pub(crate) fn begin(
     tx.execute(DELETE_CLAIM, &[id])?;
     tx.execute(DROP_LABELS, &[id])?;
     tx.execute(DELETE_TURNS, &[id])?;
-    for state in [DELETE_GOALS, DELETE_GOAL_USAGE, DELETE_CHECKPOINTS, DELETE_CHECKPOINT_STATES, DELETE_JOBS] {
+    let beside = [
+        DELETE_GOALS,
+        DELETE_GOAL_USAGE,
+        DELETE_CHECKPOINTS,
+        DELETE_CHECKPOINT_STATES,
+        DELETE_DOCUMENTS,
+        DELETE_ROADMAP_LINK,
+        DELETE_JOBS,
+    ];
+    for state in beside {
         tx.execute(state, &[id])?;
     }
     tx.execute(DROP_SEGMENTS, &[id])?;
