@@ -9,6 +9,7 @@ mod append;
 mod changes;
 mod checkpoints;
 mod claims;
+mod documents;
 mod following;
 mod fork;
 mod goals;
@@ -18,6 +19,7 @@ mod jobs;
 #[doc(hidden)]
 pub mod languages;
 mod reading;
+mod roadmaps;
 mod search;
 mod threads;
 mod turn_repair;
@@ -66,11 +68,13 @@ pub fn clauses() -> Vec<Clause> {
         changes::CLAUSES,
         checkpoints::CLAUSES,
         claims::CLAUSES,
+        documents::CLAUSES,
         following::CLAUSES,
         fork::CLAUSES,
         goals::CLAUSES,
         jobs::CLAUSES,
         reading::CLAUSES,
+        roadmaps::CLAUSES,
         search::CLAUSES,
         threads::CLAUSES,
         turn_repair::CLAUSES,

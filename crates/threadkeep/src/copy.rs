@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::id::{ThreadId, WorkspaceId};
 use crate::item::Hash;
 use crate::live::LiveThread;
+use crate::log::rows::documents::{self, VersionPlace};
 use crate::log::rows::plain::check_thread;
 use crate::log::rows::{
     self, BranchRow, FileStamp, ItemPage, Listed, Metadata, Missing, RedactedPage, Snapshot, TurnRow, state,
@@ -50,6 +51,8 @@ pub struct CopyReport {
     pub unchanged: u64,
     /// Items that were carried, those that threads share counted once.
     pub items: u64,
+    /// Roadmaps that were carried.
+    pub roadmaps: u64,
     /// Threads whose branches end with the same hashes on both sides, compared when all was done.
     pub equal: u64,
     /// Threads that were left as they are, and why.
@@ -68,7 +71,8 @@ pub struct CopyProblem {
 }
 
 impl Store {
-    /// Copies every thread of another store into this one: items, branches, turns, metadata and imported files.
+    /// Copies every thread of another store into this one: items, branches, turns, metadata, imported files, goals, checkpoints and
+    /// documents, and the roadmaps of every workspace with the links to them. A roadmap that has a later version here stays.
     ///
     /// A thread that is here already gets what it lacks, under its claim. One that has here what the source lacks, is written
     /// here, or is damaged there is left and named in the report. Claims stay where they are. A copy that was cut off leaves
@@ -115,6 +119,7 @@ impl Store {
             so_far.items_done += items;
             progress(so_far);
         }
+        copying.all_roadmaps().await?;
         self.sync().await?;
         // What was taken away there is taken away here: from the files too.
         self.inner.erase_what_waits().await?;
@@ -488,8 +493,51 @@ impl Copying<'_> {
             };
             self.to.inner.db.write_in(place, terms(), put).await?;
         }
+        self.carry_documents(store, thread).await?;
         let id = thread.clone();
         self.to.inner.db.write(terms(), move |tx| state::end(tx, &id)).await
+    }
+
+    async fn carry_documents(&self, store: &Store, thread: &ThreadId) -> Result<()> {
+        let mut after = VersionPlace::default();
+        loop {
+            let (id, from) = (thread.clone(), after);
+            let page = store.inner.db.read(move |tx| documents::versions(tx, &id, from.clone())).await?;
+            let (end, place) = (page.end(), self.to.inner.db.place(page.bytes).await);
+            let (id, terms) = (thread.clone(), Sync::Written.within(thread.as_str()));
+            let put = move |tx: &mut dyn crate::db::Tx| documents::put_versions(tx, &id, &page);
+            self.to.inner.db.write_in(place, terms, put).await?;
+            match end {
+                None => return Ok(()),
+                Some(end) => after = end,
+            }
+        }
+    }
+
+    /// Carries the roadmaps of the workspaces that no thread led to.
+    async fn all_roadmaps(&mut self) -> Result<()> {
+        let From::Store(store) = self.from else { return Ok(()) };
+        for id in store.inner.db.read(documents::workspaces_with_roadmaps).await? {
+            if !self.workspaces.contains_key(&id) {
+                let info = store.inner.db.read(move |tx| workspaces::get(tx, id)).await?;
+                self.adopt(id, info).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn carry_roadmaps(&mut self, from: WorkspaceId, here: WorkspaceId) -> Result<()> {
+        let From::Store(store) = self.from else { return Ok(()) };
+        let mut after = String::new();
+        loop {
+            let last = after.clone();
+            let Some(row) = store.inner.db.read(move |tx| documents::roadmap(tx, from, &last)).await? else {
+                return Ok(());
+            };
+            row.id().clone_into(&mut after);
+            let put = move |tx: &mut dyn crate::db::Tx| documents::put_roadmap(tx, here, &row);
+            self.report.roadmaps += u64::from(self.to.inner.db.write(Sync::Written, put).await?);
+        }
     }
 
     async fn finish_stub(&self, source: &Arc<Snapshot>) -> Result<()> {
@@ -531,8 +579,14 @@ impl Copying<'_> {
             return Ok(*known);
         }
         let info = self.from.workspace(thread, id).await?;
+        self.adopt(id, info).await
+    }
+
+    /// Makes a workspace one of here, with its roadmaps: threads that come are linked to them.
+    async fn adopt(&mut self, id: WorkspaceId, info: WorkspaceInfo) -> Result<WorkspaceId> {
         let here = self.to.inner.db.write(Sync::Written, move |tx| workspaces::adopt(tx, &info)).await?;
         self.workspaces.insert(id, here);
+        self.carry_roadmaps(id, here).await?;
         Ok(here)
     }
 }

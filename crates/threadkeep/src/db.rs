@@ -626,6 +626,7 @@ pub(crate) fn all_statements() -> Vec<Statement> {
         crate::log::verify::ALL,
         crate::log::blobs::ALL,
         crate::log::rows::ALL,
+        crate::log::rows::documents::ALL,
         crate::log::rows::plain::ALL,
         crate::log::rows::state::ALL,
         crate::threads::ALL,

@@ -464,6 +464,7 @@ pub(crate) fn names(tx: &mut dyn Tx, thread: &ThreadId, after: &str) -> Result<V
 
 /// Gives a document another name with its history; a number is put behind a name that is taken.
 pub(crate) fn rename(tx: &mut dyn Tx, thread: &ThreadId, from: &str, to: &str) -> Result<()> {
+    let to = cut(to, MAX_NAME_BYTES - 21);
     let mut name = to.to_owned();
     for number in 2_u64.. {
         if standing(tx, thread, &name)?.is_none() {
@@ -472,6 +473,12 @@ pub(crate) fn rename(tx: &mut dyn Tx, thread: &ThreadId, from: &str, to: &str) -
         name = format!("{to} {number}");
     }
     tx.execute(RENAME, &[thread.as_str().into(), from.into(), name.as_str().into()]).map(drop)
+}
+
+/// The beginning of a text, of so many bytes at most.
+fn cut(text: &str, max_bytes: usize) -> &str {
+    let end = (0..=max_bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.get(..end.unwrap_or(0)).unwrap_or_default()
 }
 
 /// Prepares a text for being stored, if it can be a document of the kind.

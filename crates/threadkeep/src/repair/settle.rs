@@ -56,7 +56,16 @@ statements! {
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26,
           ?27, ?28, ?29, ?30, ?31, ?32, ?33) ON CONFLICT DO NOTHING";
     GREATEST_BESIDE = "SELECT coalesce(max(tick), 0) FROM (SELECT tick FROM goals WHERE thread = ?1
-        UNION ALL SELECT tick FROM checkpoints WHERE thread = ?1) AS ticks";
+        UNION ALL SELECT tick FROM checkpoints WHERE thread = ?1 UNION ALL SELECT tick FROM document_versions WHERE thread = ?1
+        UNION ALL SELECT tick FROM roadmap_links WHERE thread = ?1) AS ticks";
+    PUT_DOCUMENT = "INSERT INTO document_versions (thread, name, version, kind, is_current, change, created_at, tick, digest, size,
+        encoding, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT DO NOTHING";
+    NEWEST_DOCUMENTS = "UPDATE document_versions SET is_current = 1 WHERE version = (SELECT max(version) FROM document_versions same
+        WHERE same.thread = document_versions.thread AND same.name = document_versions.name)";
+    PUT_ROADMAP = "INSERT INTO roadmaps (workspace, id, title, version, change, created_at, updated_at, tick, tree)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING";
+    PUT_ROADMAP_LINK = "INSERT INTO roadmap_links (thread, workspace, roadmap, node, linked_at, tick)
+        SELECT ?1, workspace, id, ?4, ?5, ?6 FROM roadmaps WHERE workspace = ?2 AND id = ?3 ON CONFLICT DO NOTHING";
     DROP_STRAY_HEADS = "DELETE FROM seal_heads WHERE seal NOT IN (SELECT number FROM seals)";
     DROP_STRAY_KEYS = "DELETE FROM workspace_keys WHERE workspace NOT IN (SELECT id FROM workspaces)";
     BRANCH_OWNER = "SELECT thread FROM branches WHERE key = ?1";
@@ -292,6 +301,7 @@ fn put_state(tx: &mut dyn Tx, salvage: &Salvage) -> Result<()> {
         put_row(tx, PUT_CHECKPOINT, &row)
     })?;
     tx.execute(DROP_UNUSED_STATES, &[])?;
+    put_documents(tx, salvage)?;
     salvage.rows("jobs", &mut |row| {
         let Some(workspace @ Owned::Blob(_)) = row.get(1) else { return Ok(()) };
         let has_thread = match row.get(2) {
@@ -300,6 +310,42 @@ fn put_state(tx: &mut dyn Tx, salvage: &Salvage) -> Result<()> {
         };
         let has_workspace = query_one(tx, IS_WORKSPACE, &[workspace.value()], |_| Ok(()))?.is_some();
         if has_thread && has_workspace { put_row(tx, PUT_JOB, &row) } else { Ok(()) }
+    })
+}
+
+/// Keeps documents, each version that proves itself, the newest of them as the current one; and roadmaps with their links. A
+/// roadmap whose text is no tree is kept as it is: it says so itself.
+fn put_documents(tx: &mut dyn Tx, salvage: &Salvage) -> Result<()> {
+    salvage.rows("document_versions", &mut |mut row| {
+        let [Owned::Text(thread), .., digest, Owned::Int(size), Owned::Int(encoding), data] = row.as_slice() else {
+            return Ok(());
+        };
+        let proves_itself = match (digest, data) {
+            (Owned::Null, Owned::Null) => true,
+            (Owned::Blob(digest), Owned::Blob(data)) => {
+                let whole = content::decode_blob(*encoding, usize::try_from(*size).unwrap_or(0), data);
+                whole.is_ok_and(|bytes| Hash::of(&bytes).0.as_slice() == digest)
+            }
+            _ => false,
+        };
+        if !proves_itself || !is_thread(tx, thread)? {
+            return Ok(());
+        }
+        // Which one is the newest is seen when all are there.
+        if let Some(is_current) = row.get_mut(4) {
+            *is_current = Owned::Int(0);
+        }
+        put_row(tx, PUT_DOCUMENT, &row)
+    })?;
+    tx.execute(NEWEST_DOCUMENTS, &[])?;
+    salvage.rows("roadmaps", &mut |row| {
+        let Some(workspace @ Owned::Blob(_)) = row.first() else { return Ok(()) };
+        let has_workspace = query_one(tx, IS_WORKSPACE, &[workspace.value()], |_| Ok(()))?.is_some();
+        if has_workspace { put_row(tx, PUT_ROADMAP, &row) } else { Ok(()) }
+    })?;
+    salvage.rows("roadmap_links", &mut |row| match row.first() {
+        Some(Owned::Text(thread)) if is_thread(tx, thread)? => put_row(tx, PUT_ROADMAP_LINK, &row),
+        _ => Ok(()),
     })
 }
 

@@ -328,9 +328,12 @@ pub(crate) fn edited(text: &str, id: &str, patch: &NodePatch) -> Result<String, 
         Change::Clear => drop(node.remove("result")),
         Change::Set(result) => set(node, "result", result),
     }
-    let text = document.to_string();
-    RoadmapTree::parse(&text).map_err(Unedited::NoTree)?;
-    Ok(text)
+    let mut edited = document.to_string();
+    if !text.ends_with('\n') && edited.ends_with('\n') {
+        edited.pop();
+    }
+    RoadmapTree::parse(&edited).map_err(Unedited::NoTree)?;
+    Ok(edited)
 }
 
 fn is_called(table: &dyn TableLike, id: &str) -> bool {
@@ -467,6 +470,13 @@ exec = ["cargo"]
         let cleared = NodePatch { result: Change::Clear, ..NodePatch::default() };
         assert_eq!(RoadmapTree::parse(&edited(&text, "b", &cleared).unwrap()).unwrap().node("b").unwrap().result, None);
         assert_eq!(edited(TREE, "c", &done), Err(Unedited::NoNode));
+    }
+
+    #[test]
+    fn an_edit_keeps_ends_of_lines() {
+        let text = TREE.replace('\n', "\r\n");
+        let done = NodePatch { status: Some(NodeStatus::Done), ..NodePatch::default() };
+        assert_eq!(edited(&text, "a", &done).unwrap(), text.replace("\"pending\"", "\"done\""));
     }
 
     #[test]

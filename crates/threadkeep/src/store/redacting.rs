@@ -1,5 +1,6 @@
 //! Redacting: taking content away from the items of threads, by address or by rules, and from everything that holds it besides.
 
+mod documents;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,6 +64,8 @@ pub struct RedactReport {
     pub file_parts: u64,
     /// Jobs that work for no thread, and whose texts were masked. No record names them: records are of threads.
     pub jobs: u64,
+    /// Roadmaps whose texts were masked. No record names them either.
+    pub roadmaps: u64,
     /// Rollouts that were written anew.
     pub rollouts: u64,
     /// What is known to hold the bytes still, and how they go away.
@@ -89,6 +92,7 @@ impl RedactReport {
         }
         self.file_parts += other.file_parts;
         self.jobs += other.jobs;
+        self.roadmaps += other.roadmaps;
         self.rollouts += other.rollouts;
         self.remains.extend(other.remains);
         self.erased = other.erased.or(self.erased);
@@ -135,7 +139,9 @@ impl Threads {
     }
 
     /// Masks what rules find in these threads, or in all that this handle sees: in items, and in titles, labels, goals, jobs, the
-    /// states of checkpoints and what is kept of imported files. The names of checkpoints and queues are not looked at. Content that can't be masked in part is taken away whole. Without `apply` it only says what there is.
+    /// states of checkpoints, documents with their history and their names, and what is kept of imported files; with all threads
+    /// also in roadmaps. The names of checkpoints, queues and roadmaps are not looked at. Content that can't be masked in part is
+    /// taken away whole. Without `apply` it only says what there is.
     ///
     /// Everything is looked at once; what is written meanwhile may be missed. Otherwise as [`Threads::redact`].
     ///
@@ -168,6 +174,7 @@ impl Threads {
             }
             if is_everything {
                 run.mask_jobs(None, &rules).await?;
+                run.mask_roadmaps(&rules).await?;
             }
             progress(total, total);
             run.conclude(&options).await
@@ -339,6 +346,7 @@ impl<'a> Redaction<'a> {
         self.mask_beside(thread, rules).await?;
         self.mask_kept(thread, rules).await?;
         self.mask_checkpoints(thread, rules).await?;
+        self.mask_documents(thread, rules).await?;
         self.mask_jobs(Some(thread), rules).await
     }
 

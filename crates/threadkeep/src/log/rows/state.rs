@@ -1,5 +1,5 @@
-//! What stands beside a thread's log, taken from one store and put into another: its goal with its history and usage, and its
-//! checkpoints. Jobs stay where their workers are.
+//! What stands beside a thread's log, taken from one store and put into another: its goal with its history and usage, its
+//! checkpoints, its documents with their history, and its link to a roadmap. Jobs stay where their workers are.
 
 use std::ops::ControlFlow;
 
@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::id::{Address, ItemKey, ThreadId};
 use crate::item::Hash;
 use crate::log::path;
+use crate::log::rows::documents::{self, LinkRow};
 use crate::time::Timestamp;
 
 const PAGE_USAGE: i64 = 1_000;
@@ -30,13 +31,16 @@ statements! {
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (thread, id) DO NOTHING";
     CHECKPOINTS = "SELECT name, item, digest, created_at, tick FROM checkpoints WHERE thread = ?1 ORDER BY tick";
     CHECKPOINT_STATE = "SELECT size, encoding, data FROM checkpoint_states WHERE thread = ?1 AND digest = ?2";
+    DOCUMENT_MARKS = "SELECT name, version, kind, is_current, change, digest, created_at, tick FROM document_versions
+        WHERE thread = ?1 ORDER BY name, version";
+    LINK_MARKS = "SELECT roadmap, node, linked_at, tick FROM roadmap_links WHERE thread = ?1";
     DROP_CHECKPOINTS = "DELETE FROM checkpoints WHERE thread = ?1";
     DROP_UNUSED_STATES = "DELETE FROM checkpoint_states WHERE thread = ?1
         AND digest NOT IN (SELECT digest FROM checkpoints WHERE thread = ?1)";
     RAISE_TICK = "UPDATE threads SET tick = ?2 WHERE id = ?1 AND tick < ?2";
 }
 
-/// Tells one state of a thread's goals and checkpoints from another, cheaply: their rows, and not what checkpoints hold.
+/// Tells one state of what stands beside a thread's log from another, cheaply: the rows, and not what checkpoints and documents hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StateStamp {
     hash: Hash,
@@ -55,7 +59,14 @@ pub(crate) fn stamp(tx: &mut dyn Tx, thread: &ThreadId) -> Result<StateStamp> {
     let mut rows = 0_u64;
     let id = [thread.as_str().into()];
     // The items of checkpoints have other keys in another store.
-    for (statement, columns) in [(GOALS, 0..GOAL_COLUMNS), (CHECKPOINTS, 2..4), (CHECKPOINTS, 0..1)] {
+    let marks = [
+        (GOALS, 0..GOAL_COLUMNS),
+        (CHECKPOINTS, 2..4),
+        (CHECKPOINTS, 0..1),
+        (DOCUMENT_MARKS, 0..8),
+        (LINK_MARKS, 0..4),
+    ];
+    for (statement, columns) in marks {
         tx.query(statement, &id, &mut |row| {
             for column in columns.clone() {
                 hasher.update(format!("{:?};", row.owned(column)?).as_bytes());
@@ -83,10 +94,11 @@ pub(crate) struct CheckpointRow {
     tick: i64,
 }
 
-/// What stands beside a thread's log, but for usage and for what checkpoints hold.
+/// What stands beside a thread's log, but for usage, for documents and for what checkpoints hold.
 #[derive(Debug)]
 pub(crate) struct StateRows {
     goals: Vec<Vec<Owned>>,
+    link: LinkRow,
     pub(crate) checkpoints: Vec<CheckpointRow>,
 }
 
@@ -106,7 +118,7 @@ pub(crate) fn read(tx: &mut dyn Tx, thread: &ThreadId) -> Result<StateRows> {
         Ok(CheckpointRow { at: item.map(|item| path::address_of(tx, item)).transpose()?, ..row })
     };
     let checkpoints = rows.into_iter().map(place).collect::<Result<_>>()?;
-    Ok(StateRows { goals, checkpoints })
+    Ok(StateRows { goals, link: documents::link(tx, thread)?, checkpoints })
 }
 
 /// Reads a page of usage, after an id; the id of the last one goes with it.
@@ -136,7 +148,7 @@ pub(crate) fn checkpoint_state(tx: &mut dyn Tx, thread: &ThreadId, digest: Hash)
     Ok(found)
 }
 
-/// Puts goals in the place of those that a thread has, and takes its checkpoints away, whose rows come after this; what they hold
+/// Puts goals and the link in the place of those that a thread has, and takes its checkpoints away, whose rows come after this; what they hold
 /// stays until [`end`].
 pub(crate) fn begin(tx: &mut dyn Tx, thread: &ThreadId, rows: &StateRows) -> Result<()> {
     let id: Value<'_> = thread.as_str().into();
@@ -147,12 +159,13 @@ pub(crate) fn begin(tx: &mut dyn Tx, thread: &ThreadId, rows: &StateRows) -> Res
         tx.execute(PUT_GOAL, &values)?;
     }
     tx.execute(DROP_CHECKPOINTS, &[id])?;
+    documents::put_link(tx, thread, &rows.link)?;
     let ticks = rows.goals.iter().filter_map(|goal| match goal.last() {
         Some(Owned::Int(tick)) => Some(*tick),
         _ => None,
     });
     // What is changed here later gets ticks beyond those that came.
-    let tick = ticks.chain(rows.checkpoints.iter().map(|row| row.tick)).max().unwrap_or(0);
+    let tick = ticks.chain(rows.checkpoints.iter().map(|row| row.tick)).max().unwrap_or(0).max(rows.link.tick);
     tx.execute(RAISE_TICK, &[id, tick.into()]).map(drop)
 }
 
