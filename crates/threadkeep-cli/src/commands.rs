@@ -10,6 +10,7 @@ mod compact;
 mod completions;
 mod copy;
 mod delete;
+mod doc;
 mod doctor;
 mod end;
 mod export;
@@ -30,6 +31,7 @@ mod repair_turns;
 mod restore;
 mod restore_backup;
 mod rewind;
+mod roadmap;
 mod rollout;
 mod seal;
 pub(crate) mod search;
@@ -123,6 +125,8 @@ enum Command {
     Goal(goal::GoalArgs),
     Job(job::JobArgs),
     Checkpoint(checkpoint::CheckpointArgs),
+    Doc(doc::DocArgs),
+    Roadmap(roadmap::RoadmapArgs),
     Claims(claims::ClaimsArgs),
     TakeOver(take_over::TakeOverArgs),
     RepairTurns(repair_turns::RepairTurnsArgs),
@@ -285,6 +289,8 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Goal(args) => goal::run(&args, app),
         Command::Job(args) => job::run(&args, app),
         Command::Checkpoint(args) => checkpoint::run(&args, app),
+        Command::Doc(args) => doc::run(&args, app),
+        Command::Roadmap(args) => roadmap::run(&args, app),
         Command::Claims(args) => claims::run(&args, app),
         Command::TakeOver(args) => take_over::run(&args, app),
         Command::RepairTurns(args) => repair_turns::run(&args, app),

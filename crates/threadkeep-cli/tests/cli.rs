@@ -20,6 +20,8 @@ mod copy;
 mod display;
 #[path = "cli/doctor.rs"]
 mod doctor;
+#[path = "cli/documents.rs"]
+mod documents;
 #[path = "cli/export.rs"]
 mod export;
 #[path = "cli/files.rs"]

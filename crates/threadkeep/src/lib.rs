@@ -8,7 +8,8 @@
 //! * An **item** is a message, a tool call, a result; it keeps the exact bytes that were given and is never changed.
 //! * A **branch** is a linear run of items. Rewinding or forking begins one; nothing is copied and nothing is lost.
 //! * A **claim** is the right to write a thread. One live writer has it, and its epoch is checked inside every append.
-//! * A **goal** with budgets, named **checkpoints** and the **jobs** of a project stand beside the log, in the same transactions.
+//! * A **goal** with budgets, named **checkpoints**, versioned **documents**, and the **jobs** and **roadmaps** of a project stand beside
+//!   the log, in the same transactions.
 //! * The **chain**: every item's hash binds its content and its parent's hash, so [`Threads::verify`] finds what was changed.
 //!
 //! ```

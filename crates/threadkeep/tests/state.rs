@@ -6,6 +6,8 @@
 mod carried;
 #[path = "state/damaged.rs"]
 mod damaged;
+#[path = "state/documents.rs"]
+mod documents;
 #[path = "state/masked.rs"]
 mod masked;
 #[path = "state/timed.rs"]

@@ -74,6 +74,7 @@ pub(super) fn run(args: &CopyArgs, app: &mut App) -> Outcome {
                 "equal": report.equal,
             },
             "items": report.items,
+            "roadmaps": report.roadmaps,
             "problems": report.problems,
         }))?;
     } else {
@@ -94,6 +95,9 @@ fn write(out: &mut Output, report: &CopyReport) -> Result<(), Failure> {
         number(report.unchanged),
         human::count(report.problems.len() as u64)
     ))?;
+    if report.roadmaps > 0 {
+        out.line(format!("  roadmaps {} carried", number(report.roadmaps)))?;
+    }
     let mark = if report.equal == report.threads { Ink::Good } else { Ink::Warn };
     let equal = format!("{} of {}", number(report.equal), number(report.threads));
     out.line(format!("  parity   {} end with the same hashes on both sides", out.paint(mark, &equal)))?;

@@ -121,7 +121,7 @@ promises! {
         store.delete_document(live.id(), "x", None)?;
         ensure_eq!(store.trim_document(live.id(), "x", 0)?, 4);
         ensure_eq!(versions(store, live.id(), "x", 10)?, [(31, false)]);
-        ensure_eq!(put(store, live.id(), "x", "again")?, 32) ;
+        ensure_eq!(put(store, live.id(), "x", "\"again\"")?, 32);
         ensure_eq!(text_of(store, live.id(), "y")?, Some("1".to_owned()));
         ensure_err!(store.trim_document(live.id(), "never", 1), Error::NotFound { what: "document", .. });
     }

@@ -117,7 +117,7 @@ fn a_backup_has_everything() {
     assert_eq!(state_of(&open(&temp.path().join("restored")), &id("t")), before);
 }
 
-fn damage_pages_of(folder: &Path, table: &str) {
+pub(crate) fn damage_pages_of(folder: &Path, table: &str) {
     let database = sql(folder);
     database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     let mut pages = database.prepare("SELECT pageno FROM dbstat WHERE name = ?1").unwrap();

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use threadkeep::blocking::{Store, Workspace};
 use threadkeep::{
-    Address, AppendOptions, CheckpointQuery, Durability, GoalCheck, GoalQuery, GoalStatus, GoalUsage, Hash,
-    ImportBatch, ImportPart, ImportSegment, Item, ItemQuery, JobEnd, JobId, JobQuery, JobStatus, Kind, ListQuery,
-    NewCheckpoint, NewGoal, NewItem, NewJob, NewThread, Role, Shelves, SortKey, SourceFile, StoreOptions, ThreadId,
-    ThreadPatch, TurnEnd, TurnQuery, Uuid, gap_fingerprint,
+    Address, AppendOptions, CheckpointQuery, DocumentQuery, Durability, GoalCheck, GoalQuery, GoalStatus, GoalUsage,
+    Hash, ImportBatch, ImportPart, ImportSegment, Item, ItemQuery, JobEnd, JobId, JobQuery, JobStatus, Kind, ListQuery,
+    NewCheckpoint, NewDocument, NewGoal, NewItem, NewJob, NewRoadmap, NewThread, RoadmapId, RoadmapQuery, Role,
+    Shelves, SortKey, SourceFile, StoreOptions, ThreadId, ThreadPatch, TurnEnd, TurnQuery, Uuid, gap_fingerprint,
 };
 
 use crate::fixed_host::FixedHost;
@@ -132,6 +132,7 @@ fn make_state(store: &Store, workspace: &Workspace, at: Address) {
         live.save_checkpoint(NewCheckpoint::new(name, state.as_str())).unwrap();
     }
     live.save_checkpoint(NewCheckpoint { at: Some(at), ..NewCheckpoint::new("earlier", "null") }).unwrap();
+    make_documents(&live, workspace);
     live.shutdown().unwrap();
     let job = |name: &str| NewJob { id: Some(JobId::new(name).unwrap()), ..NewJob::new(format!("the {name} job")) };
     let payload = Some("{\"it's\": 1}".to_owned());
@@ -140,6 +141,32 @@ fn make_state(store: &Store, workspace: &Workspace, at: Address) {
     workspace.add_job(NewJob { status: Some(JobStatus::Unknown("shelved".into())), ..job("odd") }).unwrap();
     let claimed = workspace.claim_job(NewJob::QUEUE).unwrap().unwrap();
     workspace.end_job(&claimed.lease, JobEnd::Completed { result: Some("[true]".into()) }).unwrap();
+}
+
+/// Documents of each kind, and a roadmap that the thread works on.
+fn make_documents(live: &threadkeep::blocking::LiveThread, workspace: &Workspace) {
+    let notes = format!("[{}]", vec!["\"it's a note\""; 40].join(","));
+    for (number, (name, text)) in [
+        ("notes", "1"),
+        ("notes", notes.as_str()),
+        ("scratchpad", r#"{"where":"src/lib.rs"}"#),
+        ("plan", r#"{"steps":[{"description":"read","status":"done"}]}"#),
+        ("pin", r#"{"model":"m"}"#),
+        ("gone", "null"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let id = Some(Uuid::from_u128(100 + number as u128));
+        live.put_document(NewDocument { id, ..NewDocument::new(name, text) }).unwrap();
+    }
+    live.delete_document("gone", None).unwrap();
+    let way = RoadmapId::new("way").unwrap();
+    let tree = "goal = \"it's done\" # soon\n[[subtask]]\nid = \"a\"\ninstruction = \"read\"\n";
+    workspace
+        .create_roadmap(NewRoadmap { title: Some("The way".into()), ..NewRoadmap::new(way.clone(), tree) })
+        .unwrap();
+    live.link_roadmap(&way, Some("a".into())).unwrap();
 }
 
 fn import_sample(store: &Store) {
@@ -199,6 +226,11 @@ pub(crate) fn transcript(store: &Store) -> String {
             parts.map(|part| format!("FilePart {{ position: {}, bytes: {:?} }}", part.position, part.bytes)).collect();
         writeln!(out, "parts [{}]", parts.join(", ")).unwrap();
     }
+    for info in store.roadmaps(RoadmapQuery::default()).unwrap().entries {
+        let text = store.roadmap(&info.id).unwrap().unwrap().text;
+        let (id, title) = (&info.id, &info.title);
+        writeln!(out, "roadmap {id} {title:?} {} created {} {text:?}", info.version, info.created_at).unwrap();
+    }
     for job in store.jobs(JobQuery { ascending: true, ..JobQuery::default() }).unwrap().entries {
         writeln!(
             out,
@@ -257,9 +289,23 @@ fn state_lines(store: &Store, id: &ThreadId, out: &mut String) {
     }
 }
 
+/// The documents of a thread with their versions, and what it works on.
+fn document_lines(store: &Store, id: &ThreadId, out: &mut String) {
+    for name in ["gone", "notes", "pin", "plan", "scratchpad"] {
+        for info in store.document_history(id, name, DocumentQuery::default()).unwrap().entries {
+            let text = store.document(id, name, Some(info.version)).unwrap().map(|found| found.text);
+            writeln!(out, "document {name} {} {} {} {text:?}", info.version, info.kind, info.created_at).unwrap();
+        }
+    }
+    if let Some(link) = store.roadmap_link(id).unwrap() {
+        writeln!(out, "works on {} {:?} since {}", link.roadmap, link.node, link.linked_at).unwrap();
+    }
+}
+
 fn thread_lines(store: &Store, id: &ThreadId, out: &mut String) {
     let thread = store.get(id).unwrap();
     state_lines(store, id, out);
+    document_lines(store, id, out);
     let (details, head) = (&thread.details, thread.head.map(|head| head.to_string()));
     writeln!(
         out,
