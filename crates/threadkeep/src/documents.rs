@@ -494,13 +494,13 @@ fn text_of(tx: &mut dyn Tx, thread: &ThreadId, name: &str, version: u64) -> Resu
     let found = query_one(tx, TEXT, &args, |row| {
         let size = row.parse(0, usize::try_from(row.int(0)?).ok(), "a size")?;
         let digest = row.parse(3, Hash::from_slice(row.blob(3)?), "a hash")?;
-        Ok((content::decode_blob(row.int(1)?, size, row.blob(2)?)?, digest))
+        Ok((content::decode_blob(row.int(1)?, size, row.blob(2)?)?, size, digest))
     })?;
     match found {
-        Some((bytes, digest)) if Hash::of(&bytes) == digest => {
+        Some((bytes, size, digest)) if bytes.len() == size && Hash::of(&bytes) == digest => {
             String::from_utf8(bytes).map_err(|_| damaged("it is no UTF-8"))
         }
-        Some(_) => Err(damaged("its bytes do not have the hash that they are stored under")),
+        Some(_) => Err(damaged("its bytes do not have the size and the hash that they are stored under")),
         None => Err(damaged("it is missing")),
     }
 }
