@@ -472,7 +472,9 @@ pub(crate) fn rename(tx: &mut dyn Tx, thread: &ThreadId, from: &str, to: &str) -
         }
         name = format!("{to} {number}");
     }
-    tx.execute(RENAME, &[thread.as_str().into(), from.into(), name.as_str().into()]).map(drop)
+    tx.execute(RENAME, &[thread.as_str().into(), from.into(), name.as_str().into()])?;
+    // The feed names what changed.
+    changes::forget_subjects(tx, thread)
 }
 
 /// The beginning of a text, of so many bytes at most.

@@ -18,12 +18,8 @@ use std::time::{Duration, Instant};
 use server::Server;
 use threadkeep::blocking::Store;
 use threadkeep::{
-<<<<<<< HEAD
-    ChangeEntry, ChangeQuery, Error, GoalStatus, GoalUsage, JobEnd, JobPatch, JobQuery, JobStatus, NewGoal, NewJob,
-=======
-    DocumentQuery, Error, GoalStatus, GoalUsage, JobEnd, JobPatch, JobQuery, JobStatus, NewDocument, NewGoal, NewJob,
->>>>>>> d7f6464 (Give documents and roadmaps their commands, and hold them to damage, copies, redactions, many processes and kills)
-    NewThread, StoreOptions, ThreadId, Uuid,
+    ChangeEntry, ChangeQuery, DocumentQuery, Error, GoalStatus, GoalUsage, JobEnd, JobPatch, JobQuery, JobStatus,
+    NewDocument, NewGoal, NewJob, NewThread, StoreOptions, ThreadId, Uuid,
 };
 
 const ROLE: &str = "THREADKEEP_TEST_ROLE";
@@ -261,15 +257,11 @@ fn sixteen_processes_accrue_on_one_goal_and_every_accrual_counts_once() {
         let total = PROCESSES as u64 * ACCRUALS;
         live.set_goal(NewGoal { token_budget: Some(3 * total), ..NewGoal::new("count") }).unwrap();
         let begun = Instant::now();
-<<<<<<< HEAD
         let follower = follow(&store, PROCESSES * usize::try_from(ACCRUALS).unwrap());
-        run_together("accrue", &ground.place);
+        run_together(PROCESSES, "accrue", &ground.place);
         let told = follower.join().unwrap();
         assert_whole(&store, &told, ground.name);
         assert!(told.iter().all(|it| (it.area.as_str(), it.verb.as_str()) == ("goal", "changed")), "{}", ground.name);
-=======
-        run_together(PROCESSES, "accrue", &ground.place);
->>>>>>> d7f6464 (Give documents and roadmaps their commands, and hold them to damage, copies, redactions, many processes and kills)
         let goal = store.goal(&thread()).unwrap().unwrap();
         assert_eq!(
             (goal.tokens_used, goal.seconds_used, goal.continuations),
@@ -321,9 +313,8 @@ fn sixteen_processes_claim_from_one_queue_and_each_job_has_one_worker() {
             }
         });
         let begun = Instant::now();
-<<<<<<< HEAD
         let follower = follow(&store, 2 * JOBS);
-        let claimed: Vec<String> = run_together("work", &ground.place).into_iter().flatten().collect();
+        let claimed: Vec<String> = run_together(PROCESSES, "work", &ground.place).into_iter().flatten().collect();
         let told = follower.join().unwrap();
         assert_whole(&store, &told, ground.name);
         let mut told: Vec<String> = told.into_iter().filter_map(|it| it.subject).collect();
@@ -331,9 +322,6 @@ fn sixteen_processes_claim_from_one_queue_and_each_job_has_one_worker() {
         let mut twice = [claimed.clone(), claimed.clone()].concat();
         twice.sort();
         assert_eq!(told, twice, "{}: each job is told when it is claimed, and when it is done", ground.name);
-=======
-        let claimed: Vec<String> = run_together(PROCESSES, "work", &ground.place).into_iter().flatten().collect();
->>>>>>> d7f6464 (Give documents and roadmaps their commands, and hold them to damage, copies, redactions, many processes and kills)
         assert_eq!(claimed.len(), JOBS, "{}", ground.name);
         assert_eq!(
             claimed.into_iter().collect::<BTreeSet<_>>().len(),

@@ -22,7 +22,7 @@ impl Threads {
         self.inner.screen_roadmap(&mut roadmap.text, &mut roadmap.title)?;
         let (scope, change, now) = (self.scope, self.inner.mint_change(), self.inner.host.now());
         let create = move |tx: &mut dyn Tx| roadmaps::create(tx, scope, &roadmap, change, now);
-        self.inner.db.write(Sync::Synced.free().repeatable(), create).await
+        self.inner.db.write(Sync::Synced.free().told().repeatable(), create).await
     }
 
     /// Reads a roadmap; nothing when there is none.
@@ -90,7 +90,7 @@ impl Threads {
     /// [`crate::Error::Conflict`] when another version is the current one.
     pub async fn delete_roadmap(&self, id: &RoadmapId, expect: Option<u64>) -> Result<bool> {
         let (scope, id, now) = (self.scope, id.clone(), self.inner.host.now());
-        self.inner.db.write(Sync::Synced.free(), move |tx| roadmaps::delete(tx, scope, &id, expect, now)).await
+        self.inner.db.write(Sync::Synced.free().told(), move |tx| roadmaps::delete(tx, scope, &id, expect, now)).await
     }
 
     /// Links a thread to a roadmap of its workspace, or to a node of it, in the place of what it was linked to. The link goes with
@@ -143,6 +143,6 @@ impl Inner {
 
 /// Without an expected version a second run would undo what others did since the first one.
 fn expecting(version: Option<u64>) -> Terms {
-    let terms = Sync::Synced.free();
+    let terms = Sync::Synced.free().told();
     if version.is_some() { terms.repeatable() } else { terms }
 }

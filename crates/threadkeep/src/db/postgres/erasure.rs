@@ -15,7 +15,7 @@ use crate::db::{Erased, Statement, Tx as _};
 use crate::error::Result;
 
 /// The tables that hold content, or words of it.
-const TABLES: [&str; 15] = [
+const TABLES: [&str; 16] = [
     "items",
     "blobs",
     "threads",
@@ -28,6 +28,7 @@ const TABLES: [&str; 15] = [
     "jobs",
     "checkpoints",
     "checkpoint_states",
+    "changes",
     "document_versions",
     "roadmaps",
     "roadmap_links",
@@ -41,7 +42,7 @@ const FILES: Statement = Statement {
     name: "FILES_OF_TABLES",
     sql: "SELECT string_agg(pg_catalog.pg_relation_filenode(t::pg_catalog.regclass)::text, ' ' ORDER BY t) FROM
         unnest(ARRAY['items', 'blobs', 'threads', 'segments', 'sources', 'branches', 'turns', 'search_docs', 'goals', 'jobs',
-          'checkpoints', 'checkpoint_states', 'document_versions', 'roadmaps', 'roadmap_links']) AS t",
+          'checkpoints', 'checkpoint_states', 'changes', 'document_versions', 'roadmaps', 'roadmap_links']) AS t",
 };
 
 /// How writing a table anew ended.

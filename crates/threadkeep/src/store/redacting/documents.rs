@@ -107,7 +107,7 @@ impl Redaction<'_> {
                 }
                 Ok(is_put)
             };
-            if !self.inner().db.write(Sync::Synced.free(), put).await? {
+            if !self.inner().db.write(Sync::Synced.free().told(), put).await? {
                 return Ok(false);
             }
         }
