@@ -536,7 +536,7 @@ impl Copying<'_> {
             };
             row.id().clone_into(&mut after);
             let put = move |tx: &mut dyn crate::db::Tx| documents::put_roadmap(tx, here, &row);
-            self.report.roadmaps += u64::from(self.to.inner.db.write(Sync::Written, put).await?);
+            self.report.roadmaps += u64::from(self.to.inner.db.write(Sync::Written.free().told(), put).await?);
         }
     }
 

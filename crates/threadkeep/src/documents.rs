@@ -124,7 +124,8 @@ pub struct NewDocument {
     pub name: String,
     /// What it is to say: JSON, or for a patch the merge patch.
     pub text: String,
-    /// The version that must be the current one; 0 when there must be no document.
+    /// The version that must be the current one; 0 when there must be no document. A repeated call without an id is told of the
+    /// version that the first one made, and makes none.
     pub expect: Option<u64>,
     /// Chosen by the caller to make a retry safe: a repeated call with the same id finds the version that it made, as long as that
     /// is in the history.

@@ -497,13 +497,13 @@ pub(crate) fn next_texts(tx: &mut dyn Tx, scope: Scope, (workspace, id): (&[u8],
 /// that is no longer there goes. Leaves a roadmap that was changed meanwhile, and says so.
 pub(crate) fn put_texts(
     tx: &mut dyn Tx,
-    before: &Texts,
-    after: &Texts,
+    (before, after): (&Texts, &Texts),
     masked: &dyn Fn(&str) -> String,
+    now: Timestamp,
 ) -> Result<bool> {
     let key = [Value::Blob(before.workspace.as_bytes()), before.id.as_str().into()];
-    let now = query_one(tx, ONE, &key, |row| Ok((row.opt_text(2)?.map(str::to_owned), row.text(7)?.to_owned())))?;
-    let Some((title, text)) = now else { return Ok(true) };
+    let found = query_one(tx, ONE, &key, |row| Ok((row.opt_text(2)?.map(str::to_owned), row.text(7)?.to_owned())))?;
+    let Some((title, text)) = found else { return Ok(true) };
     if (&title, &text) != (&before.title, &before.text) {
         return Ok((&title, &text) == (&after.title, &after.text));
     }
@@ -511,6 +511,8 @@ pub(crate) fn put_texts(
     let args = [key[0], key[1], after.title.as_deref().into(), after.text.as_str().into(), tick.into()];
     tx.execute(PUT_TEXTS, &args)?;
     settle_links(tx, key, &after.text, masked)?;
+    let note = Note { area: Area::Roadmap, verb: Verb::Changed, subject: Some(&before.id), now };
+    changes::note_in(tx, before.workspace, note)?;
     Ok(true)
 }
 

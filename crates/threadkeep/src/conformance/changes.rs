@@ -8,8 +8,9 @@ use crate::blocking::{LiveThread, Store, Threads};
 use crate::concurrency::thread;
 use crate::error::Error;
 use crate::{
-    ActivityQuery, AppendOptions, ChangeEntry, ChangeQuery, Durability, GoalUsage, NewCheckpoint, NewGoal, NewJob,
-    NewThread, RedactOptions, Shelf, Status, ThreadId, ThreadPatch, TurnEnd,
+    ActivityQuery, AppendOptions, ChangeEntry, ChangeQuery, Durability, GoalUsage, NewCheckpoint, NewDocument, NewGoal,
+    NewJob, NewRoadmap, NewThread, NodePatch, NodeStatus, RedactOptions, RoadmapId, Shelf, Status, ThreadId,
+    ThreadPatch, TurnEnd,
 };
 
 /// Longer than anything here may take.
@@ -125,6 +126,35 @@ promises! {
         let of_thread = ChangeQuery { since: Some(cursor), thread: Some(live.id().clone()), ..ChangeQuery::default() };
         ensure_eq!(since(store, &of_thread)?, told[..3].to_vec());
         ensure_eq!(told[3].thread, None);
+    }
+
+    /// Versions of documents and links are told with their thread, roadmaps with their workspace; what made none is not.
+    fn changes_of_documents_and_roadmaps_are_told(store) {
+        let (place, live) = (workspace(store)?, thread_with(store, &["x"])?);
+        let cursor = now(store)?;
+        let id = Some(crate::Uuid::from_u128(9));
+        for _ in 0..2 {
+            live.put_document(NewDocument { id, ..NewDocument::new("notes", "{}") })?;
+        }
+        store.patch_document(live.id(), NewDocument::new("notes", "{\"a\":1}"))?;
+        ensure!(store.put_document(live.id(), NewDocument::new("notes", "1").expecting(1)).is_err());
+        ensure_eq!((store.trim_document(live.id(), "notes", 0)?, store.trim_document(live.id(), "notes", 0)?), (1, 0));
+        ensure_eq!((store.delete_document(live.id(), "notes", None)?, store.delete_document(live.id(), "notes", None)?), (true, false));
+        let way = RoadmapId::new("way")?;
+        place.create_roadmap(NewRoadmap::new(way.clone(), "[[subtask]]\nid = \"a\"\ninstruction = \"\"\n"))?;
+        for _ in 0..2 {
+            live.link_roadmap(&way, None)?;
+            place.set_roadmap_node(&way, "a", NodePatch { status: Some(NodeStatus::Done), ..NodePatch::default() })?;
+        }
+        ensure_eq!((live.unlink_roadmap()?, live.unlink_roadmap()?), (true, false));
+        ensure_eq!((store.delete_roadmap(&way, None)?, store.delete_roadmap(&way, None)?), (true, false));
+        let told = since(store, &ChangeQuery { since: Some(cursor.clone()), ..ChangeQuery::default() })?;
+        ensure_eq!(words(&told), [
+            "document created notes", "document changed notes", "document changed notes", "document deleted notes",
+            "roadmap created way", "roadmap created way", "roadmap changed way", "roadmap deleted way", "roadmap deleted way",
+        ]);
+        let of_thread: Vec<bool> = told.iter().map(|it| it.thread.is_some()).collect();
+        ensure_eq!(of_thread, [true, true, true, true, false, true, false, true, false]);
     }
 
     /// Pages of any size give the same changes; the cursor of each change goes on behind it, and so does that of an empty page.

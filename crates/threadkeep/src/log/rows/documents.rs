@@ -2,12 +2,14 @@
 
 use std::ops::ControlFlow;
 
+use crate::changes::{self, Area, Note, Verb};
 use crate::content;
 use crate::db::{Owned, Row, Tx, Value, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::id::{ThreadId, WorkspaceId};
 use crate::item::Hash;
 use crate::roadmaps;
+use crate::time::Timestamp;
 
 const PAGE_ROWS: i64 = 1_000;
 const PAGE_BYTES: usize = 4 << 20;
@@ -185,6 +187,9 @@ pub(crate) fn put_roadmap(tx: &mut dyn Tx, workspace: WorkspaceId, row: &Roadmap
     values.push(tick.into());
     tx.execute(PUT_ROADMAP, &values)?;
     roadmaps::settle_links(tx, key, text, &str::to_owned)?;
+    let verb = if known.is_some() { Verb::Changed } else { Verb::Created };
+    let note = Note { area: Area::Roadmap, verb, subject: Some(row.id()), now: Timestamp(*updated_at) };
+    changes::note_in(tx, workspace, note)?;
     Ok(true)
 }
 

@@ -98,10 +98,10 @@ impl Redaction<'_> {
     async fn mask_roadmap(&mut self, before: Texts, rules: &Rules) -> Result<bool> {
         let Some((after, found)) = masked_roadmap(&before, rules) else { return Ok(true) };
         if self.apply {
-            let rules = rules.clone();
+            let (rules, now) = (rules.clone(), self.inner().host.now());
             let put = move |tx: &mut dyn Tx| {
                 let renamed = |node: &str| masked_word(&rules, node);
-                let is_put = roadmaps::put_texts(tx, &before, &after, &renamed)?;
+                let is_put = roadmaps::put_texts(tx, (&before, &after), &renamed, now)?;
                 if is_put {
                     redact::note_erasure(tx)?;
                 }
