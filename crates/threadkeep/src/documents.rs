@@ -19,7 +19,7 @@ use uuid::Uuid;
 use crate::changes::{self, Area, Note, Verb};
 use crate::content::{self, Blob};
 use crate::cursor::Cursor;
-use crate::db::{Row, Tx, Value, query_one, statements};
+use crate::db::{Row, Statement, Tx, Value, query_all, query_one, statements};
 use crate::documents::schema::{PlanSnapshot, PreferencePin, Scratchpad};
 use crate::error::{Error, Result};
 use crate::id::ThreadId;
@@ -398,7 +398,7 @@ fn limits(limit: usize) -> (usize, i64) {
 
 fn collect(
     tx: &mut dyn Tx,
-    statement: crate::db::Statement,
+    statement: Statement,
     args: &[Value<'_>],
     limit: usize,
     thread: &ThreadId,
@@ -459,8 +459,8 @@ pub(crate) fn replace_text(tx: &mut dyn Tx, thread: &ThreadId, place: &TextPlace
 
 /// The names of a thread's documents after a name, those of deleted ones included.
 pub(crate) fn names(tx: &mut dyn Tx, thread: &ThreadId, after: &str) -> Result<Vec<String>> {
-    let args = [thread.as_str().into(), after.into(), limits(MAX_PAGE).0.try_into().unwrap_or(i64::MAX).into()];
-    crate::db::query_all(tx, NAMES, &args, |row| Ok(row.text(0)?.to_owned()))
+    let args = [thread.as_str().into(), after.into(), limits(MAX_PAGE).1.into()];
+    query_all(tx, NAMES, &args, |row| Ok(row.text(0)?.to_owned()))
 }
 
 /// Gives a document another name with its history; a number is put behind a name that is taken.

@@ -1,10 +1,11 @@
 //! What a live thread works on: linked under its claim.
 
 use super::LiveThread;
-use crate::db::Sync;
+use crate::db::{Sync, Tx};
 use crate::error::Result;
 use crate::id::RoadmapId;
 use crate::roadmaps::{self, RoadmapLink};
+use crate::threads::Hold;
 
 impl LiveThread {
     /// Links the thread to a roadmap or a node of it, as [`crate::Threads::link_roadmap`], under the claim. A thread of which nothing
@@ -14,9 +15,7 @@ impl LiveThread {
     /// As there; [`crate::Error::ClaimLost`] when the claim was taken over.
     pub async fn link_roadmap(&self, id: &RoadmapId, node: Option<String>) -> Result<RoadmapLink> {
         let id = id.clone();
-        let link = move |tx: &mut dyn crate::db::Tx, hold: &crate::threads::Hold| {
-            roadmaps::link(tx, hold, &id, node.as_deref())
-        };
+        let link = move |tx: &mut dyn Tx, hold: &Hold| roadmaps::link(tx, hold, &id, node.as_deref());
         self.change(Sync::Synced.free().repeatable(), link).await
     }
 
