@@ -12,7 +12,7 @@ const PINNED: &[(&str, &str)] = &[
     ("postgres/0003_redactions.sql", "8f07cc85d715ddc0fef5f7e35a212ef22e322bc37fd69fc29f318cddef6aa1e4"),
     ("postgres/0004_search.sql", "fe1382e42be21dc6021926ce6742382dd1bc6409b9301b189369bdcae89d3059"),
     ("postgres/0005_state.sql", "28449b5b152fe8f9e5ce4aad9eba442864321a83ff1b3624f0b0e1b1e02ba58f"),
-    ("postgres/0006_work.sql", "729357e26301211c23bd4edc44641cba5ef3b1b95e7cc07887a480b7acb726c2"),
+    ("postgres/0006_work.sql", "054889464eef27c7f1546aefca05e015cf413eb6d666bbcd3c63b9005cf27ac7"),
     ("sqlite/0001_log.sql", "85aa73d96985edadba97a97a6e73141f3eee05d305efcbe73621584c4e7d42cf"),
     ("sqlite/0002_seals.sql", "a97647a06e36d99aaa6b7a74c1089ba3552193956a12f4085c4ac13948867975"),
     ("sqlite/0003_redactions.sql", "32510f72f386c7ca9c70ebc8afab8279edac6a36589c4a6028d57456751817c6"),
