@@ -77,10 +77,10 @@ mod src {
 }
 // The files of the library name each other from the root.
 use src::{
-    backup, branch, chain, changes, checkpoints, claim, claims, content, copy, cursor, dangling, db, documents, error, examine,
-    finding, follow, goals, host, id, item, jobs, keys, live, log, planted, records, repair, roadmaps, rollout, screen, seal,
-    seals, search, secrets, sources, stats, store, thread, thread_list, thread_store, threads, time, turn, turns, view,
-    workspaces, writers,
+    backup, branch, chain, changes, checkpoints, claim, claims, content, copy, cursor, dangling, db, documents, error,
+    examine, finding, follow, goals, host, id, item, jobs, keys, live, log, planted, records, repair, roadmaps,
+    rollout, screen, seal, seals, search, secrets, sources, stats, store, thread, thread_list, thread_store, threads,
+    time, turn, turns, view, workspaces, writers,
 };
 // And these as the library shows them.
 use id::ThreadId;

@@ -162,7 +162,8 @@ promises! {
                 other => ensure_err!(other, Error::Invalid { field: "document", .. }),
             }
         }
-        for (name, text) in [("scratchpad", r#"{"a":1}"#), ("plan", r#"{"steps":[{"description":"x","status":"later"}]}"#), ("pin", "[]")] {
+        let thirty_one = format!(r#"{{"steps":[{}]}}"#, vec![r#"{"description":"x","status":"todo"}"#; 31].join(","));
+        for (name, text) in [("plan", thirty_one.as_str()), ("scratchpad", r#"{"a":1}"#), ("plan", r#"{"steps":[{"description":"x","status":"later"}]}"#), ("pin", "[]")] {
             ensure_err!(put(store, live.id(), name, text), Error::Invalid { field: "document", .. });
             ensure_eq!(versions(store, live.id(), name, 10)?.len(), 2);
         }

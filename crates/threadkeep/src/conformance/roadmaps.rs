@@ -4,8 +4,8 @@ use super::{ensure, ensure_eq, ensure_err, promises, thread_with, workspace};
 use crate::blocking::{Store, Workspace};
 use crate::error::Error;
 use crate::{
-    Change, MAX_ROADMAP_BYTES, NewRoadmap, NewThread, NodePatch, NodeStatus, RoadmapId, RoadmapLinkQuery, RoadmapQuery,
-    RoadmapUpdate, ThreadId,
+    Access, AccessWord, Aggregation, CaveatPolicy, Change, MAX_ROADMAP_BYTES, NewRoadmap, NewThread, NodePatch,
+    NodeStatus, RoadmapId, RoadmapLinkQuery, RoadmapQuery, RoadmapUpdate, ThreadId,
 };
 
 const TREE: &str = "# the way
@@ -59,6 +59,21 @@ promises! {
         let replaced = place.create_roadmap(NewRoadmap { replace: true, ..NewRoadmap::new(id("r")?, "goal = \"other\"") })?;
         ensure_eq!((replaced.version, replaced.title, replaced.nodes.all()), (2, None, 0));
         ensure_err!(store.create_roadmap(NewRoadmap::new(id("all")?, TREE)), Error::Invalid { field: "workspace", .. });
+    }
+
+    /// What a node does not say it asks for, it does not ask for.
+    fn a_roadmap_asks_for_nothing_that_it_does_not_name(store) {
+        let place = workspace(store)?;
+        let node = |id: &str, rest: &str| format!("[[subtask]]\nid = \"{id}\"\ninstruction = \"\"\n{rest}\n");
+        let text = node("a", "") + &node("b", "caveat_policy = { exec = [\"cargo\"], net = \"all\" }");
+        place.create_roadmap(NewRoadmap::new(id("r")?, text))?;
+        let tree = place.roadmap(&id("r")?)?.map(|found| found.tree).unwrap_or_default();
+        let policy = |node: &str| tree.node(node).map(|node| node.caveat_policy.clone());
+        ensure_eq!(policy("a"), Some(CaveatPolicy::default()));
+        ensure_eq!(CaveatPolicy::default().fs_write, Access::Word(AccessWord::None));
+        let only = Access::Only(vec!["cargo".to_owned()]);
+        ensure_eq!(policy("b"), Some(CaveatPolicy { exec: only, net: Access::Word(AccessWord::All), ..CaveatPolicy::default() }));
+        ensure_eq!((tree.aggregation, tree.nodes[0].status), (Aggregation::Concat, NodeStatus::Pending));
     }
 
     /// A text that is no tree is refused at every write, and changes nothing.
