@@ -8,7 +8,8 @@
 //! * An **item** is a message, a tool call, a result; it keeps the exact bytes that were given and is never changed.
 //! * A **branch** is a linear run of items. Rewinding or forking begins one; nothing is copied and nothing is lost.
 //! * A **claim** is the right to write a thread. One live writer has it, and its epoch is checked inside every append.
-//! * A **goal** with budgets, named **checkpoints** and the **jobs** of a project stand beside the log, in the same transactions.
+//! * A **goal** with budgets, named **checkpoints**, **tools**, and the **jobs** and workflow **runs** of a project stand beside the
+//!   log, in the same transactions.
 //! * The **chain**: every item's hash binds its content and its parent's hash, so [`Threads::verify`] finds what was changed.
 //!
 //! ```
@@ -60,6 +61,7 @@ mod planted;
 mod records;
 mod repair;
 mod rollout;
+mod runs;
 mod screen;
 mod seal;
 mod seals;
@@ -73,6 +75,7 @@ mod thread_list;
 mod thread_store;
 mod threads;
 mod time;
+mod tools;
 mod turn;
 mod turns;
 mod view;
@@ -106,7 +109,7 @@ pub use goals::{
     gap_fingerprint,
 };
 pub use host::{Host, ProcessIdentity, ProjectFacts, SystemHost};
-pub use id::{Address, BranchId, GoalId, ItemId, JobId, ThreadId, WorkspaceId, WriterId};
+pub use id::{Address, BranchId, GoalId, ItemId, JobId, PartId, RunId, ThreadId, WorkspaceId, WriterId};
 pub use item::{
     Appended, AppendedItem, Durability, Expect, FORMAT, Hash, Item, Kind, MAX_CONTENT_BYTES, NewItem, Redaction, Role,
 };
@@ -125,6 +128,11 @@ pub use rollout::live::LiveStatus;
 pub use rollout::scan::{LineProblem, RolloutReport};
 pub use rollout::setting::LiveRollouts;
 pub use rollout::{MirrorReport, RebuildReport, RewrittenRollouts};
+pub use runs::candidates::{Candidate, CandidateQuery, NewCandidate, Verdict as CandidateVerdict};
+pub use runs::parts::{NewPart, Part as RunPartKind, PartEnd, ReplayFrom, RunPart};
+pub use runs::score::Score;
+pub use runs::tree::{RunNode, RunTree, TreeQuery};
+pub use runs::{Interrupted, NewRun, Run, RunEnd, RunPatch, RunQuery, RunStatus};
 pub use screen::{Incoming, Screened};
 pub use seal::{
     Anchors, PurgeRecord, Record, RedactedItem, RedactionRecord, Seal, SealedHead, SealedItem, digest_of_heads,
@@ -144,6 +152,7 @@ pub use thread::{
 };
 pub use thread_store::{BoxFuture, Following, ThreadStore};
 pub use time::Timestamp;
+pub use tools::{Tool, Toolset};
 pub use turn::{Turn, TurnEnd, TurnEnded, TurnStatus};
 pub use turns::TurnQuery;
 pub use uuid::Uuid;

@@ -4,6 +4,7 @@ mod checkpoints;
 mod goals;
 mod repairing;
 mod taken;
+mod tools;
 mod under_claim;
 
 use std::collections::VecDeque;

@@ -4,7 +4,9 @@ mod checkpoints;
 mod goals;
 mod jobs;
 mod redacting;
+mod runs;
 mod sealing;
+mod tools;
 mod verifying;
 mod visible;
 

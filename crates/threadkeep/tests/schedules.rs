@@ -54,6 +54,7 @@ mod src {
     pub(crate) mod records;
     pub(crate) mod repair;
     pub(crate) mod rollout;
+    pub(crate) mod runs;
     pub(crate) mod screen;
     pub(crate) mod seal;
     pub(crate) mod seals;
@@ -67,6 +68,7 @@ mod src {
     pub(crate) mod thread_store;
     pub(crate) mod threads;
     pub(crate) mod time;
+    pub(crate) mod tools;
     pub(crate) mod turn;
     pub(crate) mod turns;
     pub(crate) mod view;
@@ -76,9 +78,9 @@ mod src {
 // The files of the library name each other from the root.
 use src::{
     backup, branch, chain, changes, checkpoints, claim, claims, content, copy, cursor, dangling, db, error, examine,
-    finding, follow, goals, host, id, item, jobs, keys, live, log, planted, records, repair, rollout, screen, seal,
-    seals, search, secrets, sources, stats, store, thread, thread_list, thread_store, threads, time, turn, turns, view,
-    workspaces, writers,
+    finding, follow, goals, host, id, item, jobs, keys, live, log, planted, records, repair, rollout, runs, screen,
+    seal, seals, search, secrets, sources, stats, store, thread, thread_list, thread_store, threads, time, tools, turn,
+    turns, view, workspaces, writers,
 };
 // And these as the library shows them.
 use id::ThreadId;

@@ -43,6 +43,8 @@ statements! {
     DELETE_CHECKPOINTS = "DELETE FROM checkpoints WHERE thread = ?1";
     DELETE_CHECKPOINT_STATES = "DELETE FROM checkpoint_states WHERE thread = ?1";
     DELETE_JOBS = "DELETE FROM jobs WHERE thread = ?1";
+    DELETE_TOOLS = "DELETE FROM tools WHERE thread = ?1";
+    DELETE_RUNS = "DELETE FROM runs WHERE thread = ?1";
     DROP_SEGMENTS = "DELETE FROM segments WHERE source IN (SELECT key FROM sources WHERE thread = ?1)";
     DETACH_SOURCES = "UPDATE sources SET thread = NULL WHERE thread = ?1";
     NEXT_MARKED = "SELECT id FROM threads WHERE shelf = 3 AND status = 'purging' ORDER BY id LIMIT 1 /* FOR UPDATE */";
@@ -134,7 +136,16 @@ pub(crate) fn begin(
     tx.execute(DELETE_CLAIM, &[id])?;
     tx.execute(DROP_LABELS, &[id])?;
     tx.execute(DELETE_TURNS, &[id])?;
-    for state in [DELETE_GOALS, DELETE_GOAL_USAGE, DELETE_CHECKPOINTS, DELETE_CHECKPOINT_STATES, DELETE_JOBS] {
+    let beside = [
+        DELETE_GOALS,
+        DELETE_GOAL_USAGE,
+        DELETE_CHECKPOINTS,
+        DELETE_CHECKPOINT_STATES,
+        DELETE_JOBS,
+        DELETE_TOOLS,
+        DELETE_RUNS,
+    ];
+    for state in beside {
         tx.execute(state, &[id])?;
     }
     tx.execute(DROP_SEGMENTS, &[id])?;
