@@ -28,7 +28,7 @@ use crate::repair::{Checkup, RepairReport};
 use crate::rollout::live::LiveStatus;
 use crate::rollout::scan::{LineProblem, RolloutReport};
 use crate::rollout::{MirrorReport, RebuildReport, RewrittenRollouts};
-use crate::runs::candidates::{Candidate, CandidateQuery, NewCandidate, Verdict as CandidateVerdict};
+use crate::runs::candidates::{Candidate, CandidateQuery, Judgement, NewCandidate};
 use crate::runs::parts::{NewPart, PartEnd, ReplayFrom, RunPart};
 use crate::runs::tree::{RunTree, TreeQuery};
 use crate::runs::{Interrupted, NewRun, Run, RunEnd, RunPatch, RunQuery, RunStatus};
@@ -512,7 +512,7 @@ mirror! { Threads, "Threads":
     fn end_part(&self, id: &PartId, end: PartEnd) -> Result<RunPart>;
     fn replay_leaf(&self, run: &RunId, leaf: &str, input_hash: &str, from: ReplayFrom) -> Result<Option<RunPart>>;
     fn add_candidate(&self, run: &RunId, candidate: NewCandidate) -> Result<Candidate>;
-    fn judge_candidate(&self, id: &PartId, verdict: CandidateVerdict) -> Result<Candidate>;
+    fn judge_candidate(&self, id: &PartId, judgement: Judgement) -> Result<Candidate>;
     fn find_candidate(&self, name: &str) -> Result<PartId>;
     fn candidates(&self, control: &PartId, query: CandidateQuery) -> Result<Page<Candidate>>;
     fn checkpoint(&self, thread: &ThreadId, name: Option<String>) -> Result<Option<Checkpoint>>;

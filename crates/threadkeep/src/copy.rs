@@ -13,8 +13,9 @@ use crate::id::{ThreadId, WorkspaceId};
 use crate::item::Hash;
 use crate::live::LiveThread;
 use crate::log::rows::plain::check_thread;
+use crate::log::rows::work::{Belonging, Known, RunStamp};
 use crate::log::rows::{
-    self, BranchRow, FileStamp, ItemPage, Listed, Metadata, Missing, RedactedPage, Snapshot, TurnRow, state,
+    self, BranchRow, FileStamp, ItemPage, Listed, Metadata, Missing, RedactedPage, Snapshot, TurnRow, state, work,
 };
 use crate::rollout::scan::Rollout;
 use crate::sources;
@@ -52,6 +53,10 @@ pub struct CopyReport {
     pub items: u64,
     /// Threads whose branches end with the same hashes on both sides, compared when all was done.
     pub equal: u64,
+    /// Runs that work for no thread and were carried.
+    pub runs: u64,
+    /// Runs that work for no thread and were left, since there is a later state of them, or another run of their id.
+    pub runs_left: u64,
     /// Threads that were left as they are, and why.
     pub problems: Vec<CopyProblem>,
 }
@@ -68,7 +73,8 @@ pub struct CopyProblem {
 }
 
 impl Store {
-    /// Copies every thread of another store into this one: items, branches, turns, metadata and imported files.
+    /// Copies every thread of another store into this one: items, branches, turns, metadata, imported files, and what stands beside the
+    /// log; also the workflow runs that work for no thread. Jobs stay.
     ///
     /// A thread that is here already gets what it lacks, under its claim. One that has here what the source lacks, is written
     /// here, or is damaged there is left and named in the report. Claims stay where they are. A copy that was cut off leaves
@@ -115,6 +121,7 @@ impl Store {
             so_far.items_done += items;
             progress(so_far);
         }
+        copying.loose_runs().await?;
         self.sync().await?;
         // What was taken away there is taken away here: from the files too.
         self.inner.erase_what_waits().await?;
@@ -489,7 +496,82 @@ impl Copying<'_> {
             self.to.inner.db.write_in(place, terms(), put).await?;
         }
         let id = thread.clone();
-        self.to.inner.db.write(terms(), move |tx| state::end(tx, &id)).await
+        self.to.inner.db.write(terms(), move |tx| state::end(tx, &id)).await?;
+        self.carry_runs(store, thread).await
+    }
+
+    /// Puts the runs of a thread there in the place of those here. What is the same here stays.
+    async fn carry_runs(&self, store: &Store, thread: &ThreadId) -> Result<()> {
+        let id = thread.clone();
+        let there = store.inner.db.read(move |tx| work::runs(tx, &id)).await?;
+        let (id, kept) = (thread.clone(), there.clone());
+        let keep = move |tx: &mut dyn crate::db::Tx| {
+            work::keep_runs(tx, &id, &kept)?;
+            work::runs(tx, &id)
+        };
+        let here = self.to.inner.db.write(Sync::Written.within(thread.as_str()), keep).await?;
+        let workspace = self.to.get(thread).await?.workspace;
+        for run in there.into_iter().filter(|run| !here.contains(run)) {
+            self.carry_run(store, run, workspace).await?;
+        }
+        Ok(())
+    }
+
+    /// Carries the runs of no thread.
+    async fn loose_runs(&mut self) -> Result<()> {
+        let From::Store(store) = self.from else { return Ok(()) };
+        let mut after = String::new();
+        loop {
+            let from = after;
+            let page = store.inner.db.read(move |tx| work::runs_of_no_thread(tx, &from)).await?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            after = last.id.clone();
+            for (run, workspace) in page {
+                self.loose_run(store, run, workspace).await?;
+            }
+        }
+    }
+
+    async fn loose_run(&mut self, store: &Store, run: RunStamp, workspace: WorkspaceId) -> Result<()> {
+        let workspace = match self.workspaces.get(&workspace) {
+            Some(known) => *known,
+            None => {
+                let info = store.inner.db.read(move |tx| workspaces::get(tx, workspace)).await?;
+                self.adopt(workspace, info).await?
+            }
+        };
+        let sought = run.clone();
+        match self.to.inner.db.read(move |tx| work::known(tx, &sought, workspace)).await? {
+            Known::Same => {}
+            Known::Other => self.report.runs_left += 1,
+            Known::Earlier => {
+                self.carry_run(store, run, workspace).await?;
+                self.report.runs += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries a run with what belongs to it.
+    async fn carry_run(&self, store: &Store, run: RunStamp, workspace: WorkspaceId) -> Result<()> {
+        let sought = run.clone();
+        // One that is gone there meanwhile does not come.
+        let Some(row) = store.inner.db.read(move |tx| work::run(tx, &sought)).await? else { return Ok(()) };
+        let begin = move |tx: &mut dyn crate::db::Tx| work::begin_run(tx, &row, workspace);
+        self.to.inner.db.write(Sync::Written, begin).await?;
+        for what in [Belonging::Parts, Belonging::Candidates] {
+            let mut after = i64::MIN;
+            loop {
+                let (id, from) = (run.id.clone(), after);
+                let page = store.inner.db.read(move |tx| work::belonging(tx, &id, what, from)).await?;
+                let Some(page) = page else { break };
+                after = page.last;
+                let room = self.to.inner.db.place(page.bytes).await;
+                let put = move |tx: &mut dyn crate::db::Tx| work::put_belonging(tx, what, &page);
+                self.to.inner.db.write_in(room, Sync::Written, put).await?;
+            }
+        }
+        self.to.inner.db.write(Sync::Written, move |tx| work::finish_run(tx, &run)).await
     }
 
     async fn finish_stub(&self, source: &Arc<Snapshot>) -> Result<()> {
@@ -531,6 +613,10 @@ impl Copying<'_> {
             return Ok(*known);
         }
         let info = self.from.workspace(thread, id).await?;
+        self.adopt(id, info).await
+    }
+
+    async fn adopt(&mut self, id: WorkspaceId, info: WorkspaceInfo) -> Result<WorkspaceId> {
         let here = self.to.inner.db.write(Sync::Written, move |tx| workspaces::adopt(tx, &info)).await?;
         self.workspaces.insert(id, here);
         Ok(here)

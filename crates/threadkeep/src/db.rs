@@ -628,6 +628,7 @@ pub(crate) fn all_statements() -> Vec<Statement> {
         crate::log::rows::ALL,
         crate::log::rows::plain::ALL,
         crate::log::rows::state::ALL,
+        crate::log::rows::work::ALL,
         crate::threads::ALL,
         crate::thread_list::ALL,
         crate::turns::ALL,

@@ -21,6 +21,8 @@ const MAX_BYTES: usize = 16 << 20;
 
 statements! {
     TOOLS = "SELECT position, name, description, input_schema, extra FROM tools WHERE thread = ?1 ORDER BY position";
+    TEXTS_OF_TOOLS = "SELECT position, description, input_schema, extra FROM tools WHERE thread = ?1 ORDER BY position";
+    PUT_TEXTS_OF_TOOL = "UPDATE tools SET description = ?3, input_schema = ?4, extra = ?5 WHERE thread = ?1 AND position = ?2";
     DROP_TOOLS = "DELETE FROM tools WHERE thread = ?1";
     PUT_TOOL = "INSERT INTO tools (thread, position, name, description, input_schema, extra) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 }
@@ -114,6 +116,35 @@ pub(crate) fn replace(tx: &mut dyn Tx, thread: &ThreadId, tools: &[Tool]) -> Res
         tx.execute(PUT_TOOL, &[id, number(position).into(), name, description, input_schema, extra])?;
     }
     Ok(())
+}
+
+/// What a person has written of a tool: its position, and its description, schema and further words, readable or not.
+pub(crate) type Texts = (i64, [Option<String>; 3]);
+
+/// Whether a text of [`Texts`] is JSON, and has to stay so.
+pub(crate) const ARE_JSON: [bool; 3] = [false, true, true];
+
+/// The texts of a thread's tools.
+pub(crate) fn texts(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Vec<Texts>> {
+    query_all(tx, TEXTS_OF_TOOLS, &[thread.as_str().into()], |row| {
+        let text = |column: usize| Ok::<_, Error>(row.opt_text(column)?.map(str::to_owned));
+        Ok((row.int(0)?, [text(1)?, text(2)?, text(3)?]))
+    })
+}
+
+/// Puts texts in the place of those that were looked at; leaves all when somebody changed them meanwhile, and says so.
+pub(crate) fn put_texts(tx: &mut dyn Tx, thread: &ThreadId, before: &[Texts], after: &[Texts]) -> Result<bool> {
+    threads::lock(tx, thread)?;
+    let now = texts(tx, thread)?;
+    if now != before {
+        return Ok(now == after);
+    }
+    for (position, texts) in after {
+        let mut args = vec![thread.as_str().into(), (*position).into()];
+        args.extend(texts.iter().map(|text| Value::from(text.as_deref())));
+        tx.execute(PUT_TEXTS_OF_TOOL, &args)?;
+    }
+    Ok(true)
 }
 
 /// Refuses tools that can't be kept; names the first one.

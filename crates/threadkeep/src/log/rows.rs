@@ -6,6 +6,7 @@
 
 pub(crate) mod plain;
 pub(crate) mod state;
+pub(crate) mod work;
 
 use std::ops::ControlFlow;
 

@@ -57,7 +57,7 @@ pub struct Candidate {
     pub candidate: String,
     /// What was found of it.
     #[serde(flatten)]
-    pub verdict: Verdict,
+    pub judgement: Judgement,
     /// When it was added.
     pub created_at: Timestamp,
     /// In a list: what of it can't be read, and stands here as if it were nothing.
@@ -66,13 +66,13 @@ pub struct Candidate {
 
 impl Candidate {
     pub(super) fn bytes(&self) -> usize {
-        self.verdict.rationale.as_ref().map_or(0, String::len)
+        self.judgement.rationale.as_ref().map_or(0, String::len)
     }
 }
 
 /// What was found of a candidate.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Verdict {
+pub struct Judgement {
     /// How good it is.
     pub score: Option<Score>,
     /// Whether it is good enough.
@@ -81,7 +81,7 @@ pub struct Verdict {
     pub rationale: Option<String>,
 }
 
-impl Verdict {
+impl Judgement {
     fn order(&self) -> i64 {
         self.score.as_ref().map_or(Score::NONE, Score::order)
     }
@@ -99,13 +99,13 @@ pub struct NewCandidate {
     /// Which one it is: 1 to 256 bytes.
     pub candidate: String,
     /// What was found of it, if that is known already.
-    pub verdict: Verdict,
+    pub judgement: Judgement,
 }
 
 impl NewCandidate {
     /// A candidate that nothing is known of yet.
     pub fn new(control: PartId, candidate: impl Into<String>) -> Self {
-        Self { id: None, control, branch_run: None, candidate: candidate.into(), verdict: Verdict::default() }
+        Self { id: None, control, branch_run: None, candidate: candidate.into(), judgement: Judgement::default() }
     }
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn add(
     now: Timestamp,
 ) -> Result<Candidate> {
     check_name("candidate", &new.candidate)?;
-    check_verdict(&new.verdict)?;
+    check_judgement(&new.judgement)?;
     let run = lock_listed(tx, scope, run)?;
     if let Some(known) = stored(tx, id)? {
         let same = known.run == run.id
@@ -152,7 +152,7 @@ pub(crate) fn add(
         branch_run: new.branch_run.clone(),
         place: query_one(tx, NEXT_CANDIDATE_PLACE, &[run.id.as_str().into()], |row| row.int(0))?.unwrap_or(1),
         candidate: new.candidate.clone(),
-        verdict: new.verdict.clone(),
+        judgement: new.judgement.clone(),
         created_at: now,
         damage: None,
     };
@@ -161,15 +161,15 @@ pub(crate) fn add(
     Ok(candidate)
 }
 
-/// Says what was found of a candidate. A repeated call with the same verdict finds it; another one is a conflict.
+/// Says what was found of a candidate. A repeated call with the same judgement finds it; another one is a conflict.
 pub(crate) fn judge(
     tx: &mut dyn Tx,
     scope: Scope,
     id: &PartId,
-    verdict: &Verdict,
+    judgement: &Judgement,
     now: Timestamp,
 ) -> Result<Candidate> {
-    check_verdict(verdict)?;
+    check_judgement(judgement)?;
     let missing = || Error::not_found("candidate", id);
     let known = stored(tx, id)?.ok_or_else(missing)?;
     let run = match lock_listed(tx, scope, &known.run) {
@@ -177,20 +177,20 @@ pub(crate) fn judge(
         run => run?,
     };
     let mut candidate = whole(stored(tx, id)?.ok_or_else(missing)?)?;
-    if candidate.verdict == *verdict {
+    if candidate.judgement == *judgement {
         return Ok(candidate);
     }
-    if candidate.verdict != Verdict::default() {
+    if candidate.judgement != Judgement::default() {
         let found = "it is judged already, in another way".to_owned();
         return Err(Error::Conflict { what: "candidate", expected: format!("`{id}` to be judged"), found });
     }
-    candidate.verdict = verdict.clone();
+    candidate.judgement = judgement.clone();
     let args = [
         id.as_str().into(),
-        verdict.score.as_ref().map(Score::as_str).into(),
-        verdict.order().into(),
-        verdict.passed.map(i64::from).into(),
-        verdict.rationale.as_deref().into(),
+        judgement.score.as_ref().map(Score::as_str).into(),
+        judgement.order().into(),
+        judgement.passed.map(i64::from).into(),
+        judgement.rationale.as_deref().into(),
     ];
     tx.execute(JUDGE, &args)?;
     touched(tx, run, now)?;
@@ -251,7 +251,7 @@ fn whole(candidate: Candidate) -> Result<Candidate> {
 }
 
 fn insert(tx: &mut dyn Tx, candidate: &Candidate) -> Result<()> {
-    let verdict = &candidate.verdict;
+    let judgement = &candidate.judgement;
     let args = [
         candidate.id.as_str().into(),
         candidate.run.as_str().into(),
@@ -259,10 +259,10 @@ fn insert(tx: &mut dyn Tx, candidate: &Candidate) -> Result<()> {
         candidate.branch_run.as_ref().map(PartId::as_str).into(),
         candidate.place.into(),
         candidate.candidate.as_str().into(),
-        verdict.score.as_ref().map(Score::as_str).into(),
-        verdict.order().into(),
-        verdict.passed.map(i64::from).into(),
-        verdict.rationale.as_deref().into(),
+        judgement.score.as_ref().map(Score::as_str).into(),
+        judgement.order().into(),
+        judgement.passed.map(i64::from).into(),
+        judgement.rationale.as_deref().into(),
         candidate.created_at.0.into(),
     ];
     match tx.execute(PUT_CANDIDATE, &args)? {
@@ -271,8 +271,8 @@ fn insert(tx: &mut dyn Tx, candidate: &Candidate) -> Result<()> {
     }
 }
 
-fn check_verdict(verdict: &Verdict) -> Result<()> {
-    verdict.rationale.as_ref().map_or(Ok(()), |rationale| check_json("rationale", rationale, MAX_JSON_BYTES))
+fn check_judgement(judgement: &Judgement) -> Result<()> {
+    judgement.rationale.as_ref().map_or(Ok(()), |rationale| check_json("rationale", rationale, MAX_JSON_BYTES))
 }
 
 fn place_of(id: &PartId, run: &RunId) -> String {
@@ -297,12 +297,12 @@ fn read_columns(row: &Row<'_>, id: PartId, run: RunId) -> Result<Candidate> {
         None => None,
         Some(score) => keep(Score::new(score).map(Some), &mut damage),
     };
-    let verdict = Verdict {
+    let judgement = Judgement {
         score,
         passed: keep(read_passed(row), &mut damage),
         rationale: keep(read_json(row, 8, "rationale"), &mut damage),
     };
-    if damage.is_none() && verdict.order() != row.int(10)? {
+    if damage.is_none() && judgement.order() != row.int(10)? {
         damage = Some("its score and the order of its score differ".to_owned());
     }
     Ok(Candidate {
@@ -312,7 +312,7 @@ fn read_columns(row: &Row<'_>, id: PartId, run: RunId) -> Result<Candidate> {
         branch_run,
         place: row.int(4)?,
         candidate: row.text(5)?.to_owned(),
-        verdict,
+        judgement,
         created_at: Timestamp(row.int(9)?),
         damage,
     })

@@ -45,7 +45,7 @@ statements! {
 /// What a part of a run is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Part {
+pub enum PartKind {
     /// A branch of the workflow.
     Branch {
         /// Which one of the workflow.
@@ -73,9 +73,9 @@ pub enum Part {
     },
 }
 
-impl Part {
+impl PartKind {
     /// The word for its kind, as it is stored.
-    pub fn kind(&self) -> &'static str {
+    pub fn word(&self) -> &'static str {
         match self {
             Self::Branch { .. } => "branch",
             Self::Leaf { .. } => "leaf",
@@ -127,7 +127,7 @@ pub struct RunPart {
     pub place: i64,
     /// What it is.
     #[serde(flatten)]
-    pub part: Part,
+    pub kind: PartKind,
     /// How far it is.
     pub status: RunStatus,
     /// Why it failed, was cancelled or was interrupted.
@@ -156,15 +156,15 @@ pub struct NewPart {
     /// Chosen by the caller to make a retry safe; minted when `None`.
     pub id: Option<PartId>,
     /// What it is.
-    pub part: Part,
+    pub kind: PartKind,
     /// [`RunStatus::Running`] when `None`; one that has not ended.
     pub status: Option<RunStatus>,
 }
 
 impl NewPart {
     /// A part that runs.
-    pub fn new(part: Part) -> Self {
-        Self { id: None, part, status: None }
+    pub fn new(kind: PartKind) -> Self {
+        Self { id: None, kind, status: None }
     }
 }
 
@@ -211,18 +211,18 @@ pub(crate) fn start(
     let status = new.status.clone().unwrap_or(RunStatus::Running);
     let run = lock_listed(tx, scope, run)?;
     if let Some(known) = stored(tx, id)? {
-        let same = known.run == run.id && known.part == new.part;
+        let same = known.run == run.id && known.kind == new.kind;
         return if same { whole(known) } else { Err(Error::AlreadyExists { what: "part", id: id.to_string() }) };
     }
     admit(&run, &status)?;
-    if let Some(branch) = new.part.branch_run() {
+    if let Some(branch) = new.kind.branch_run() {
         check_branch(tx, &run.id, branch)?;
     }
     let part = RunPart {
         id: id.clone(),
         run: run.id.clone(),
         place: query_one(tx, NEXT_PART_PLACE, &[run.id.as_str().into()], |row| row.int(0))?.unwrap_or(1),
-        part: new.part.clone(),
+        kind: new.kind.clone(),
         status,
         reason: None,
         result: None,
@@ -272,7 +272,7 @@ pub(crate) fn end(tx: &mut dyn Tx, scope: Scope, id: &PartId, end: &PartEnd, now
     if !before.status.is_open() {
         return Err(conflict("part", id, &end.status, before.status.as_str()));
     }
-    if end.list.is_some() && matches!(before.part, Part::Branch { .. }) {
+    if end.list.is_some() && matches!(before.kind, PartKind::Branch { .. }) {
         return Err(Error::invalid("list", "a branch has none"));
     }
     let mut after = before;
@@ -345,7 +345,7 @@ pub(super) fn interrupt(tx: &mut dyn Tx, run: &RunId, reason: &str, now: Timesta
 /// Refuses what is no branch of the run.
 pub(super) fn check_branch(tx: &mut dyn Tx, run: &RunId, branch: &PartId) -> Result<()> {
     match stored(tx, branch)? {
-        Some(RunPart { run: of, part: Part::Branch { .. }, .. }) if of == *run => Ok(()),
+        Some(RunPart { run: of, kind: PartKind::Branch { .. }, .. }) if of == *run => Ok(()),
         _ => Err(Error::NotFound { what: "branch of the run", id: branch.to_string() }),
     }
 }
@@ -353,7 +353,7 @@ pub(super) fn check_branch(tx: &mut dyn Tx, run: &RunId, branch: &PartId) -> Res
 /// Refuses what is no control node of the run.
 pub(super) fn check_control(tx: &mut dyn Tx, run: &RunId, control: &PartId) -> Result<()> {
     match stored(tx, control)? {
-        Some(RunPart { run: of, part: Part::Control { .. }, .. }) if of == *run => Ok(()),
+        Some(RunPart { run: of, kind: PartKind::Control { .. }, .. }) if of == *run => Ok(()),
         _ => Err(Error::NotFound { what: "control node of the run", id: control.to_string() }),
     }
 }
@@ -410,11 +410,11 @@ fn insert(tx: &mut dyn Tx, part: &RunPart) -> Result<()> {
         part.id.as_str().into(),
         part.run.as_str().into(),
         part.place.into(),
-        part.part.kind().into(),
-        part.part.branch_run().map(PartId::as_str).into(),
-        part.part.name().into(),
-        part.part.about().into(),
-        part.part.input_hash().into(),
+        part.kind.word().into(),
+        part.kind.branch_run().map(PartId::as_str).into(),
+        part.kind.name().into(),
+        part.kind.about().into(),
+        part.kind.input_hash().into(),
         part.status.as_str().into(),
         part.started_at.0.into(),
     ];
@@ -439,15 +439,15 @@ fn put(tx: &mut dyn Tx, part: &RunPart) -> Result<()> {
 }
 
 fn check_new(new: &NewPart) -> Result<()> {
-    let fields = match new.part {
-        Part::Branch { .. } => ["branch", "node"],
-        Part::Leaf { .. } => ["leaf", "task"],
-        Part::Control { .. } => ["node", "control"],
+    let fields = match new.kind {
+        PartKind::Branch { .. } => ["branch", "node"],
+        PartKind::Leaf { .. } => ["leaf", "task"],
+        PartKind::Control { .. } => ["node", "control"],
     };
-    for (field, text) in fields.into_iter().zip([new.part.name(), new.part.about()]) {
+    for (field, text) in fields.into_iter().zip([new.kind.name(), new.kind.about()]) {
         check_name(field, text)?;
     }
-    new.part.input_hash().map_or(Ok(()), |hash| check_name("input_hash", hash))?;
+    new.kind.input_hash().map_or(Ok(()), |hash| check_name("input_hash", hash))?;
     check_begin(new.status.as_ref())
 }
 
@@ -470,13 +470,13 @@ fn read_columns(row: &Row<'_>, id: PartId, run: RunId) -> Result<RunPart> {
         Some(branch) => keep(row.parse(4, PartId::new(branch).ok(), "a part id").map(Some), &mut damage),
     };
     let (name, about) = (row.text(5)?.to_owned(), row.text(6)?.to_owned());
-    let part = match row.text(3)? {
-        "branch" => Part::Branch { branch: name, node: about },
+    let kind = match row.text(3)? {
+        "branch" => PartKind::Branch { branch: name, node: about },
         "leaf" => {
             let input_hash = keep(row.opt_text(7), &mut damage).map(str::to_owned);
-            Part::Leaf { leaf: name, task: about, branch_run, input_hash }
+            PartKind::Leaf { leaf: name, task: about, branch_run, input_hash }
         }
-        "control" => Part::Control { node: name, control: about },
+        "control" => PartKind::Control { node: name, control: about },
         _ => return row.parse(3, None, "a kind of part"),
     };
     let list = keep(read_json(row, 11, "list"), &mut damage);
@@ -487,7 +487,7 @@ fn read_columns(row: &Row<'_>, id: PartId, run: RunId) -> Result<RunPart> {
         id,
         run,
         place: row.int(2)?,
-        part,
+        kind,
         status: RunStatus::from_word(row.text(8)?),
         reason: keep(row.opt_text(9), &mut damage).map(str::to_owned),
         result: keep(read_json(row, 10, "result"), &mut damage),

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 
 use super::candidates::{self, Candidate, candidate_columns};
-use super::parts::{self, Part, RunPart, part_columns};
+use super::parts::{self, PartKind, RunPart, part_columns};
 use super::{MAX_PAGE, PAGE_BYTES, Run, get_listed};
 use crate::cursor::Cursor;
 use crate::db::{Statement, Tx, Value, statements};
@@ -37,7 +37,7 @@ impl RunNode {
     /// How far in it stands: 0 for what belongs to the run itself, 1 for a leaf of a branch and a candidate of a control node.
     pub fn depth(&self) -> usize {
         match self {
-            Self::Part(RunPart { part: Part::Leaf { branch_run: Some(_), .. }, .. }) | Self::Candidate(_) => 1,
+            Self::Part(RunPart { kind: PartKind::Leaf { branch_run: Some(_), .. }, .. }) | Self::Candidate(_) => 1,
             Self::Part(_) => 0,
         }
     }

@@ -1,6 +1,7 @@
 //! Redacting: taking content away from the items of threads, by address or by rules, and from everything that holds it besides.
 
 mod state;
+mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -63,6 +64,8 @@ pub struct RedactReport {
     pub file_parts: u64,
     /// Jobs that work for no thread, and whose texts were masked. No record names them: records are of threads.
     pub jobs: u64,
+    /// Workflow runs that work for no thread, and whose texts were masked.
+    pub runs: u64,
     /// Rollouts that were written anew.
     pub rollouts: u64,
     /// What is known to hold the bytes still, and how they go away.
@@ -89,6 +92,7 @@ impl RedactReport {
         }
         self.file_parts += other.file_parts;
         self.jobs += other.jobs;
+        self.runs += other.runs;
         self.rollouts += other.rollouts;
         self.remains.extend(other.remains);
         self.erased = other.erased.or(self.erased);
@@ -135,7 +139,8 @@ impl Threads {
     }
 
     /// Masks what rules find in these threads, or in all that this handle sees: in items, and in titles, labels, goals, jobs, the
-    /// states of checkpoints and what is kept of imported files. The names of checkpoints and queues are not looked at. Content that can't be masked in part is taken away whole. Without `apply` it only says what there is.
+    /// states of checkpoints, tools, workflow runs and what is kept of imported files. The names of checkpoints, queues, tools, workflows
+    /// and their parts are not looked at. Content that can't be masked in part is taken away whole. Without `apply` it only says what there is.
     ///
     /// Everything is looked at once; what is written meanwhile may be missed. Otherwise as [`Threads::redact`].
     ///
@@ -168,6 +173,7 @@ impl Threads {
             }
             if is_everything {
                 run.mask_jobs(None, &rules).await?;
+                run.mask_runs(None, &rules).await?;
             }
             progress(total, total);
             run.conclude(&options).await
@@ -339,7 +345,9 @@ impl<'a> Redaction<'a> {
         self.mask_beside(thread, rules).await?;
         self.mask_kept(thread, rules).await?;
         self.mask_checkpoints(thread, rules).await?;
-        self.mask_jobs(Some(thread), rules).await
+        self.mask_jobs(Some(thread), rules).await?;
+        self.mask_tools(thread, rules).await?;
+        self.mask_runs(Some(thread), rules).await
     }
 
     async fn mask_items(&mut self, thread: &ThreadId, page: Vec<redact::Seen>, rules: &Rules) -> Result<()> {

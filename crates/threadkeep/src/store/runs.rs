@@ -5,7 +5,7 @@ use crate::db::{Sync, Terms, Tx};
 use crate::error::Result;
 use crate::id::{PartId, RunId};
 use crate::log::append::mint_uuid;
-use crate::runs::candidates::{self, Candidate, CandidateQuery, NewCandidate, Verdict};
+use crate::runs::candidates::{self, Candidate, CandidateQuery, Judgement, NewCandidate};
 use crate::runs::parts::{self, NewPart, PartEnd, ReplayFrom, RunPart};
 use crate::runs::tree::{self, RunTree, TreeQuery};
 use crate::runs::{self, Interrupted, NewRun, Run, RunEnd, RunPatch, RunQuery, RunStatus};
@@ -191,21 +191,21 @@ impl Threads {
     /// # Errors
     /// As [`Threads::start_part`].
     pub async fn add_candidate(&self, run: &RunId, mut candidate: NewCandidate) -> Result<Candidate> {
-        self.inner.screen.json("rationale", &mut candidate.verdict.rationale)?;
+        self.inner.screen.json("rationale", &mut candidate.judgement.rationale)?;
         let id = self.inner.part_id(candidate.id.as_ref())?;
         let run = run.clone();
         self.write_run(move |tx, scope, now| candidates::add(tx, scope, &run, &candidate, &id, now)).await
     }
 
-    /// Says what was found of a candidate. A repeated call with the same verdict changes nothing.
+    /// Says what was found of a candidate. A repeated call with the same judgement changes nothing.
     ///
     /// # Errors
     /// [`crate::Error::NotFound`]; [`crate::Error::Conflict`] when something else was found of it already;
     /// [`crate::Error::Invalid`] for a rationale that is no JSON.
-    pub async fn judge_candidate(&self, id: &PartId, mut verdict: Verdict) -> Result<Candidate> {
-        self.inner.screen.json("rationale", &mut verdict.rationale)?;
+    pub async fn judge_candidate(&self, id: &PartId, mut judgement: Judgement) -> Result<Candidate> {
+        self.inner.screen.json("rationale", &mut judgement.rationale)?;
         let id = id.clone();
-        self.write_run(move |tx, scope, now| candidates::judge(tx, scope, &id, &verdict, now)).await
+        self.write_run(move |tx, scope, now| candidates::judge(tx, scope, &id, &judgement, now)).await
     }
 
     /// Finds a candidate by its id, or by an unambiguous beginning of it.

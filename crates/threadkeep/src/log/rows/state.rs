@@ -1,5 +1,5 @@
-//! What stands beside a thread's log, taken from one store and put into another: its goal with its history and usage, and its
-//! checkpoints. Jobs stay where their workers are.
+//! What stands beside a thread's log, taken from one store and put into another: its goal with its history and usage, its checkpoints
+//! and its tools; its runs come behind (`crate::log::rows::work`). Jobs stay where their workers are.
 
 use std::ops::ControlFlow;
 
@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::id::{Address, ItemKey, ThreadId};
 use crate::item::Hash;
 use crate::log::path;
+use crate::log::rows::work;
 use crate::time::Timestamp;
 
 const PAGE_USAGE: i64 = 1_000;
@@ -36,7 +37,7 @@ statements! {
     RAISE_TICK = "UPDATE threads SET tick = ?2 WHERE id = ?1 AND tick < ?2";
 }
 
-/// Tells one state of a thread's goals and checkpoints from another, cheaply: their rows, and not what checkpoints hold.
+/// Tells one state of what stands beside a thread's log from another, cheaply: by rows, and not by what checkpoints and runs hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StateStamp {
     hash: Hash,
@@ -55,7 +56,8 @@ pub(crate) fn stamp(tx: &mut dyn Tx, thread: &ThreadId) -> Result<StateStamp> {
     let mut rows = 0_u64;
     let id = [thread.as_str().into()];
     // The items of checkpoints have other keys in another store.
-    for (statement, columns) in [(GOALS, 0..GOAL_COLUMNS), (CHECKPOINTS, 2..4), (CHECKPOINTS, 0..1)] {
+    let own = [(GOALS, 0..GOAL_COLUMNS), (CHECKPOINTS, 2..4), (CHECKPOINTS, 0..1)];
+    for (statement, columns) in own.into_iter().chain(work::STAMPS) {
         tx.query(statement, &id, &mut |row| {
             for column in columns.clone() {
                 hasher.update(format!("{:?};", row.owned(column)?).as_bytes());
@@ -64,6 +66,7 @@ pub(crate) fn stamp(tx: &mut dyn Tx, thread: &ThreadId) -> Result<StateStamp> {
             rows += 1;
             Ok(ControlFlow::Continue(()))
         })?;
+        hasher.update(b"\n");
     }
     let usage = query_one(tx, USAGE_COUNT, &id, |row| row.int(0))?.unwrap_or(0);
     if rows == 0 && usage == 0 {
@@ -87,6 +90,7 @@ pub(crate) struct CheckpointRow {
 #[derive(Debug)]
 pub(crate) struct StateRows {
     goals: Vec<Vec<Owned>>,
+    tools: Vec<work::Row>,
     pub(crate) checkpoints: Vec<CheckpointRow>,
 }
 
@@ -106,7 +110,7 @@ pub(crate) fn read(tx: &mut dyn Tx, thread: &ThreadId) -> Result<StateRows> {
         Ok(CheckpointRow { at: item.map(|item| path::address_of(tx, item)).transpose()?, ..row })
     };
     let checkpoints = rows.into_iter().map(place).collect::<Result<_>>()?;
-    Ok(StateRows { goals, checkpoints })
+    Ok(StateRows { goals, tools: work::tools(tx, thread)?, checkpoints })
 }
 
 /// Reads a page of usage, after an id; the id of the last one goes with it.
@@ -136,7 +140,7 @@ pub(crate) fn checkpoint_state(tx: &mut dyn Tx, thread: &ThreadId, digest: Hash)
     Ok(found)
 }
 
-/// Puts goals in the place of those that a thread has, and takes its checkpoints away, whose rows come after this; what they hold
+/// Puts goals and tools in the place of those that a thread has, and takes its checkpoints away, whose rows come after this; what they hold
 /// stays until [`end`].
 pub(crate) fn begin(tx: &mut dyn Tx, thread: &ThreadId, rows: &StateRows) -> Result<()> {
     let id: Value<'_> = thread.as_str().into();
@@ -146,6 +150,7 @@ pub(crate) fn begin(tx: &mut dyn Tx, thread: &ThreadId, rows: &StateRows) -> Res
         values.extend(goal.iter().map(Owned::value));
         tx.execute(PUT_GOAL, &values)?;
     }
+    work::put_tools(tx, thread, &rows.tools)?;
     tx.execute(DROP_CHECKPOINTS, &[id])?;
     let ticks = rows.goals.iter().filter_map(|goal| match goal.last() {
         Some(Owned::Int(tick)) => Some(*tick),
@@ -181,6 +186,6 @@ pub(crate) fn end(tx: &mut dyn Tx, thread: &ThreadId) -> Result<()> {
     tx.execute(DROP_UNUSED_STATES, &[thread.as_str().into()]).map(drop)
 }
 
-fn columns(row: &Row<'_>, count: usize) -> Result<Vec<Owned>> {
+pub(super) fn columns(row: &Row<'_>, count: usize) -> Result<Vec<Owned>> {
     (0..count).map(|column| row.owned(column)).collect()
 }

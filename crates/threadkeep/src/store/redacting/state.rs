@@ -11,8 +11,8 @@ use crate::jobs::{self, Texts};
 use crate::log::redact::{self, Grounds};
 use crate::secrets::{Found, Masked, Rules};
 
-/// How often a job is looked at again that somebody changes meanwhile.
-const ATTEMPTS: usize = 8;
+/// How often something is looked at again that somebody changes meanwhile.
+pub(super) const ATTEMPTS: usize = 8;
 
 impl Redaction<'_> {
     /// Masks what rules find in the states of a thread's checkpoints.
@@ -108,18 +108,18 @@ impl Redaction<'_> {
         Ok(true)
     }
 
-    fn note_field(&mut self, thread: &ThreadId, field: &str) {
+    pub(super) fn note_field(&mut self, thread: &ThreadId, field: &str) {
         self.touched.insert(thread.clone());
         self.report.beside.entry(thread.clone()).or_default().insert(field.to_owned());
     }
 
-    fn grounds_for(&self, found: &[Found]) -> Grounds {
+    pub(super) fn grounds_for(&self, found: &[Found]) -> Grounds {
         Grounds { rule: Some(rule_words(&names_of(found))), ..self.grounds.clone() }
     }
 }
 
 /// A text with what the rules find masked, and what that was; nothing when they find nothing. What was JSON stays JSON.
-fn masked_text(rules: &Rules, text: &[u8], is_json: bool) -> Option<(String, Vec<Found>)> {
+pub(super) fn masked_text(rules: &Rules, text: &[u8], is_json: bool) -> Option<(String, Vec<Found>)> {
     let (bytes, found) = match rules.mask(text) {
         Masked::NothingFound => return None,
         Masked::Masked { bytes, found } => (bytes, found),
