@@ -18,8 +18,10 @@ mod jobs;
 #[doc(hidden)]
 pub mod languages;
 mod reading;
+mod runs;
 mod search;
 mod threads;
+mod tools;
 mod turn_repair;
 mod workspaces;
 
@@ -71,8 +73,10 @@ pub fn clauses() -> Vec<Clause> {
         goals::CLAUSES,
         jobs::CLAUSES,
         reading::CLAUSES,
+        runs::CLAUSES,
         search::CLAUSES,
         threads::CLAUSES,
+        tools::CLAUSES,
         turn_repair::CLAUSES,
         workspaces::CLAUSES,
     ];
