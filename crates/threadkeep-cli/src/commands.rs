@@ -31,12 +31,14 @@ mod restore;
 mod restore_backup;
 mod rewind;
 mod rollout;
+mod run;
 mod seal;
 pub(crate) mod search;
 mod show;
 mod stats;
 mod tail;
 mod take_over;
+mod tools;
 mod tree;
 mod unarchive;
 mod verify;
@@ -123,6 +125,8 @@ enum Command {
     Goal(goal::GoalArgs),
     Job(job::JobArgs),
     Checkpoint(checkpoint::CheckpointArgs),
+    Tools(tools::ToolsArgs),
+    Run(run::RunArgs),
     Claims(claims::ClaimsArgs),
     TakeOver(take_over::TakeOverArgs),
     RepairTurns(repair_turns::RepairTurnsArgs),
@@ -285,6 +289,8 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Goal(args) => goal::run(&args, app),
         Command::Job(args) => job::run(&args, app),
         Command::Checkpoint(args) => checkpoint::run(&args, app),
+        Command::Tools(args) => tools::run(&args, app),
+        Command::Run(args) => run::run(&args, app),
         Command::Claims(args) => claims::run(&args, app),
         Command::TakeOver(args) => take_over::run(&args, app),
         Command::RepairTurns(args) => repair_turns::run(&args, app),

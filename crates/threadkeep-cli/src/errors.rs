@@ -155,7 +155,13 @@ fn hint(error: &Error) -> Option<String> {
         }
         Error::NotFound { what: "goal of thread", .. } => "`threadkeep goal set` gives it one",
         Error::NotFound { what: "job", .. } => "`threadkeep job list` shows the jobs",
+        Error::NotFound { what: "run", .. } => "`threadkeep run list` shows the runs",
+        Error::NotFound { what: "part" | "candidate" | "branch of the run" | "control node of the run", .. } => {
+            "`threadkeep run show RUN` shows what belongs to a run"
+        }
         Error::NotFound { what: "checkpoint", .. } => "`threadkeep checkpoint list THREAD` shows them",
+        Error::Conflict { what: "run" | "part", .. } => "`threadkeep run show` says how far it is",
+        Error::Conflict { what: "tools", .. } => "`threadkeep tools get` shows what there is now",
         Error::Conflict { what: "job", .. } => "`threadkeep job show` says who has it",
         Error::NotFound { what: "backup", .. } => "name the file that `threadkeep backup` made, or the folder it is in",
         Error::NotFound { what: "key", .. } => "`threadkeep keys create` makes one",
