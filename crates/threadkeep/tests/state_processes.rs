@@ -1,9 +1,12 @@
-//! Many processes on one goal, on one queue: every accrual counts, and every job has one worker at a time, on both engines.
+//! Many processes on one goal, on one queue, on one run: every accrual counts, every job has one worker at a time, and every leaf ends
+//! once, on both engines.
 //!
 //! A test starts this very binary again with a role in its environment; [`child_entry`] plays that role and says what it did,
 //! a line at a time.
 #![cfg(test)]
 
+#[path = "state_processes/runs.rs"]
+mod runs;
 #[path = "postgres/server.rs"]
 mod server;
 
@@ -75,6 +78,8 @@ fn child_entry() {
         "accrue" => play_accruer(&store),
         "work" => play_worker(&store),
         "hold" => play_holder(&store),
+        "leaves" => runs::play_leaves(&store),
+        "until_killed" => runs::play_until_killed(&store),
         other => panic!("no such role: {other}"),
     }
     say("done");
@@ -167,10 +172,10 @@ impl Drop for Worker {
 }
 
 /// Starts so many, lets all begin together, and gives what each said.
-fn run_together(role: &str, place: &str) -> Vec<Vec<String>> {
-    let mut workers: Vec<Worker> = (0..PROCESSES).map(|_| Worker::start(role, place)).collect();
+fn run_together(role: &str, place: &str, processes: usize) -> Vec<Vec<String>> {
+    let mut workers: Vec<Worker> = (0..processes).map(|_| Worker::start(role, place)).collect();
     workers.iter_mut().for_each(Worker::go);
-    let begin = Arc::new(Barrier::new(PROCESSES));
+    let begin = Arc::new(Barrier::new(processes));
     let listen = |worker: Worker| {
         let begin = Arc::clone(&begin);
         std::thread::spawn(move || {
@@ -237,7 +242,7 @@ fn sixteen_processes_accrue_on_one_goal_and_every_accrual_counts_once() {
         live.set_goal(NewGoal { token_budget: Some(3 * total), ..NewGoal::new("count") }).unwrap();
         let begun = Instant::now();
         let follower = follow(&store, PROCESSES * usize::try_from(ACCRUALS).unwrap());
-        run_together("accrue", &ground.place);
+        run_together("accrue", &ground.place, PROCESSES);
         let told = follower.join().unwrap();
         assert_whole(&store, &told, ground.name);
         assert!(told.iter().all(|it| (it.area.as_str(), it.verb.as_str()) == ("goal", "changed")), "{}", ground.name);
@@ -269,7 +274,7 @@ fn sixteen_processes_claim_from_one_queue_and_each_job_has_one_worker() {
         });
         let begun = Instant::now();
         let follower = follow(&store, 2 * JOBS);
-        let claimed: Vec<String> = run_together("work", &ground.place).into_iter().flatten().collect();
+        let claimed: Vec<String> = run_together("work", &ground.place, PROCESSES).into_iter().flatten().collect();
         let told = follower.join().unwrap();
         assert_whole(&store, &told, ground.name);
         let mut told: Vec<String> = told.into_iter().filter_map(|it| it.subject).collect();

@@ -21,17 +21,17 @@ use crate::{human, json, names, text};
 
 const EXAMPLES: &str = "\
 EXAMPLES:
-  threadkeep run start review --goal 'find what breaks'     prints the run's id
+  threadkeep run start review --goal 'find what breaks'      prints the run's id
   threadkeep run leaf 019a2284 lint 'run the linter' --input-hash sha256:ab12
   threadkeep run finish 019a2290 completed --result '{\"warnings\":3}' --list '[\"report.txt\"]'
-  threadkeep run replay 019a2284 lint sha256:ab12 --any-run  the output, if there is one to use again
+  threadkeep run replay 019a2284 lint sha256:ab12            the output, if there is one to reuse
   threadkeep run show 019a2284                               branches, leaves, control nodes, candidates
   threadkeep run interrupt 019a2284 --reason 'its process died'
   threadkeep run end 019a2284 completed
   threadkeep run list --status running
 
-RUN, PART, CONTROL and CANDIDATE are ids, or unambiguous beginnings of them. Ending something twice in
-the same way is one end; ending it in another way is refused.";
+RUN, PART, CONTROL and CANDIDATE are ids, or unambiguous beginnings of them. Ending something
+twice in the same way is one end; ending it in another way is refused.";
 
 /// Keep what a workflow does: its branches, leaves, control nodes and candidates, and what came of them
 #[derive(Debug, Args)]

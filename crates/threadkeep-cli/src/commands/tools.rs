@@ -25,8 +25,8 @@ EXAMPLES:
     threadkeep tools set 019a2284
   threadkeep tools clear 019a2284
 
-A list is a JSON array of tools, or an object with such a `tools`. A tool has a `name`, perhaps a
-`description`, and an `input_schema` (`inputSchema` is understood, too); everything else is kept as it is.";
+A list is a JSON array of tools, or an object with such a `tools`. A tool has a `name`, perhaps
+a `description`, and an `input_schema` (or `inputSchema`); all else is kept as it is.";
 
 /// Show and set the tools that a thread's model may call besides those of its agent
 #[derive(Debug, Args)]
