@@ -400,7 +400,7 @@ impl Copying<'_> {
             return self.finish_stub(&source).await;
         }
         if source.state != target.state && (target.shelf == 3 || source.has_other_state(&target)) {
-            self.carry_state(&source.id).await?;
+            self.carry_state(&source).await?;
         }
         let metadata = self.from.metadata(&source.id).await?;
         let files: Vec<FileStamp> = source.files.iter().filter(|file| !target.files.contains(file)).cloned().collect();
@@ -463,8 +463,9 @@ impl Copying<'_> {
     }
 
     /// Puts what stands beside the log of a thread there in the place of what stands here.
-    async fn carry_state(&self, thread: &ThreadId) -> Result<()> {
+    async fn carry_state(&self, source: &Snapshot) -> Result<()> {
         let From::Store(store) = self.from else { return Ok(()) };
+        let thread = &source.id;
         let id = thread.clone();
         let rows = Arc::new(store.inner.db.read(move |tx| state::read(tx, &id)).await?);
         let (id, begun) = (thread.clone(), Arc::clone(&rows));
@@ -497,20 +498,21 @@ impl Copying<'_> {
         }
         let id = thread.clone();
         self.to.inner.db.write(terms(), move |tx| state::end(tx, &id)).await?;
-        self.carry_runs(store, thread).await
+        let known = self.workspaces.get(&source.workspace).copied();
+        let workspace = known.ok_or_else(|| Error::not_found("workspace", source.workspace))?;
+        self.carry_runs(store, thread, workspace).await
     }
 
     /// Puts the runs of a thread there in the place of those here. What is the same here stays.
-    async fn carry_runs(&self, store: &Store, thread: &ThreadId) -> Result<()> {
+    async fn carry_runs(&self, store: &Store, thread: &ThreadId, workspace: WorkspaceId) -> Result<()> {
         let id = thread.clone();
         let there = store.inner.db.read(move |tx| work::runs(tx, &id)).await?;
         let (id, kept) = (thread.clone(), there.clone());
         let keep = move |tx: &mut dyn crate::db::Tx| {
-            work::keep_runs(tx, &id, &kept)?;
+            work::keep_runs(tx, &id, &kept, workspace)?;
             work::runs(tx, &id)
         };
         let here = self.to.inner.db.write(Sync::Written.within(thread.as_str()), keep).await?;
-        let workspace = self.to.get(thread).await?.workspace;
         for run in there.into_iter().filter(|run| !here.contains(run)) {
             self.carry_run(store, run, workspace).await?;
         }

@@ -10,6 +10,8 @@ mod damaged;
 mod masked;
 #[path = "state/timed.rs"]
 mod timed;
+#[path = "state/work.rs"]
+mod work;
 
 use std::path::Path;
 

@@ -30,6 +30,7 @@ statements! {
     PUT_RUN_ROW = "INSERT INTO runs (id, workspace, thread, workflow, goal, status, reason, input_hash, metadata, started_at, completed_at,
         place, tick) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
     FINISH_RUN = "UPDATE runs SET tick = ?2 WHERE id = ?1";
+    MOVE_RUNS_OF = "UPDATE runs SET workspace = ?2 WHERE thread = ?1";
     DROP_RUN = "DELETE FROM runs WHERE id = ?1";
     PART_ROWS = "SELECT place, id, run, kind, branch, name, about, input_hash, status, reason, result, list, started_at, completed_at
         FROM run_parts WHERE run = ?1 AND place > ?2 ORDER BY place LIMIT ?3";
@@ -86,8 +87,14 @@ pub(crate) fn runs_of_no_thread(tx: &mut dyn Tx, after: &str) -> Result<Vec<(Run
     })
 }
 
-/// Takes the runs of a thread away that are not these, in this state.
-pub(crate) fn keep_runs(tx: &mut dyn Tx, thread: &ThreadId, runs_there: &[RunStamp]) -> Result<()> {
+/// Takes the runs of a thread away that are not these, in this state; the others are in the thread's workspace.
+pub(crate) fn keep_runs(
+    tx: &mut dyn Tx,
+    thread: &ThreadId,
+    runs_there: &[RunStamp],
+    workspace: WorkspaceId,
+) -> Result<()> {
+    tx.execute(MOVE_RUNS_OF, &[thread.as_str().into(), Value::Blob(workspace.as_bytes())])?;
     for here in runs(tx, thread)? {
         if !runs_there.contains(&here) {
             tx.execute(DROP_RUN, &[here.id.as_str().into()])?;
