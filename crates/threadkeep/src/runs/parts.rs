@@ -1,19 +1,20 @@
 //! The parts of a run: branches, leaves and control nodes, and leaves whose output can be used again.
 
-use std::ops::ControlFlow;
-
 use serde::Serialize;
 
 use super::{
     MAX_JSON_BYTES, RunStatus, check_begin, check_end, check_name, check_open, conflict, get_listed, is_seen, keep,
     lock_listed, read_json, the_only, told, touched, turned, within,
 };
-use crate::db::{Row, Tx, Value, query_one, statements};
+use crate::db::{Row, Tx, Value, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::id::{PartId, RunId};
 use crate::item::check_json;
 use crate::threads::Scope;
 use crate::time::Timestamp;
+
+/// So many leaves are looked at for one that can be read.
+const REPLAYS: i64 = 100;
 
 /// The columns of a part as [`read_listed`] takes them.
 macro_rules! part_columns {
@@ -35,11 +36,12 @@ statements! {
     SET_PART = "UPDATE run_parts SET status = ?2, reason = ?3, result = ?4, list = ?5, started_at = ?6, completed_at = ?7 WHERE id = ?1";
     INTERRUPT_PARTS = "UPDATE run_parts SET status = 'interrupted', reason = ?2,
         completed_at = CASE WHEN started_at > ?3 THEN started_at ELSE ?3 END WHERE run = ?1 AND status = 'running'";
-    REPLAY_IN_RUN = concat!(part_columns!(), "WHERE p.name = ?2 AND p.input_hash = ?3 AND p.run = ?1 AND p.kind = 'leaf'
-        AND p.status = 'completed' ORDER BY p.place DESC");
-    REPLAY_IN_WORKFLOW = concat!(part_columns!(), "JOIN runs r ON r.id = p.run WHERE p.name = ?2 AND p.input_hash = ?3
-        AND p.kind = 'leaf' AND p.status = 'completed' AND r.workspace = ?4 AND r.workflow = ?5
-        ORDER BY CASE WHEN p.run = ?1 THEN 0 ELSE 1 END, r.place DESC, r.id DESC, p.place DESC");
+    // Ids alone: what comes of a leaf may be large, and one is enough.
+    REPLAY_IN_RUN = "SELECT id FROM run_parts WHERE name = ?2 AND input_hash = ?3 AND run = ?1 AND kind = 'leaf'
+        AND status = 'completed' ORDER BY place DESC LIMIT ?4";
+    REPLAY_IN_WORKFLOW = "SELECT p.id FROM run_parts p JOIN runs r ON r.id = p.run WHERE p.name = ?2 AND p.input_hash = ?3
+        AND p.kind = 'leaf' AND p.status = 'completed' AND r.workspace = ?5 AND r.workflow = ?6
+        ORDER BY CASE WHEN p.run = ?1 THEN 0 ELSE 1 END, r.place DESC, r.id DESC, p.place DESC LIMIT ?4";
 }
 
 /// What a part of a run is.
@@ -309,7 +311,7 @@ pub(crate) fn replay(
     from: ReplayFrom,
 ) -> Result<Option<RunPart>> {
     let run = get_listed(tx, scope, run)?;
-    let mut args = vec![run.id.as_str().into(), leaf.into(), input_hash.into()];
+    let mut args = vec![run.id.as_str().into(), leaf.into(), input_hash.into(), REPLAYS.into()];
     let statement = match from {
         ReplayFrom::Run => REPLAY_IN_RUN,
         ReplayFrom::Workflow => {
@@ -320,21 +322,16 @@ pub(crate) fn replay(
     if [leaf, input_hash].iter().any(|text| text.contains('\0')) {
         return Ok(None);
     }
-    let (mut found, mut damaged) = (None, None);
-    tx.query(statement, &args, &mut |row| match whole(read_listed(row)?) {
-        Ok(part) => {
-            found = Some(part);
-            Ok(ControlFlow::Break(()))
+    let ids = query_all(tx, statement, &args, |row| row.parse(0, PartId::new(row.text(0)?).ok(), "a part id"))?;
+    let mut damaged = None;
+    for id in ids {
+        match stored(tx, &id)?.map(whole) {
+            Some(Ok(part)) => return Ok(Some(part)),
+            Some(Err(damage)) => drop(damaged.get_or_insert(damage)),
+            None => {}
         }
-        Err(damage) => {
-            damaged.get_or_insert(damage);
-            Ok(ControlFlow::Continue(()))
-        }
-    })?;
-    match (found, damaged) {
-        (None, Some(damage)) => Err(damage),
-        (found, _) => Ok(found),
     }
+    damaged.map_or(Ok(None), Err)
 }
 
 /// Marks the parts of a run that still run as interrupted; says how many.
