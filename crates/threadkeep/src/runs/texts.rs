@@ -16,7 +16,7 @@ statements! {
     NEXT_RUN_OF_NO_THREAD = "SELECT id FROM runs WHERE thread IS NULL AND id > ?1 AND (CAST(?2 AS BYTEA) IS NULL OR workspace = ?2)
         ORDER BY id LIMIT 1";
     LOCK_FOR_TEXTS = "SELECT id FROM runs WHERE id = ?1 /* FOR UPDATE */";
-    TEXTS_OF_RUN = "SELECT 0, id, goal, reason, metadata FROM runs WHERE id = ?1 AND ?2 < 0 LIMIT ?3";
+    TEXTS_OF_RUN = "SELECT place, id, goal, reason, metadata FROM runs WHERE id = ?1 AND place > ?2 LIMIT ?3";
     TEXTS_OF_PARTS = "SELECT place, id, reason, result, list FROM run_parts WHERE run = ?1 AND place > ?2 ORDER BY place LIMIT ?3";
     TEXTS_OF_CANDIDATES = "SELECT place, id, rationale FROM run_candidates WHERE run = ?1 AND place > ?2 ORDER BY place LIMIT ?3";
     PUT_TEXTS_OF_RUN = "UPDATE runs SET goal = ?2, reason = ?3, metadata = ?4 WHERE id = ?1";
