@@ -49,8 +49,18 @@ fn tools_are_set_shown_compared_and_cleared() {
     assert_eq!(sandbox.code(&["tools", "get", "absent"]), 3);
 }
 
+/// A sandbox with a run `r1`, a branch `b1` and a leaf `l1` on it that is done.
+fn with_run() -> Sandbox {
+    let sandbox = with_thread();
+    sandbox.ok(&["run", "start", "review", "--goal", "find what breaks", "--id", "r1", "--metadata", "{\"n\":1}"]);
+    sandbox.ok(&["run", "branch", "r1", "fast", "split", "--id", "b1"]);
+    sandbox.ok(&["run", "leaf", "r1", "lint", "run the linter", "--branch", "b1", "--id", "l1"]);
+    sandbox.ok(&["run", "finish", "l1", "completed", "--result", "{\"warnings\":3}"]);
+    sandbox
+}
+
 #[test]
-fn a_run_is_started_worked_on_drawn_and_ended() {
+fn a_run_is_started_and_its_leaf_is_used_again() {
     let sandbox = with_thread();
     let start = [
         "run",
@@ -81,6 +91,11 @@ fn a_run_is_started_worked_on_drawn_and_ended() {
     assert_eq!(sandbox.code(&["run", "finish", "l1", "completed", "--result", "{"]), 2);
     assert_eq!(sandbox.ok(&["run", "replay", "r1", "lint", "h"]), "{\"warnings\":3}\n");
     assert_eq!(sandbox.json(&["run", "replay", "r1", "lint", "h", "--any-run"])["part"]["id"], "l1");
+}
+
+#[test]
+fn candidates_are_judged_and_a_run_is_drawn() {
+    let sandbox = with_run();
     sandbox.ok(&["run", "control", "r1", "pick", "best_of", "--id", "c1"]);
     sandbox.ok(&["run", "candidate", "c1", "first", "--score", "0.50", "--passed", "false", "--id", "k1"]);
     assert!(sandbox.ok(&["run", "candidate", "c1", "second", "--branch", "b1", "--id", "k2"]).contains("second"));
@@ -110,11 +125,15 @@ fn a_run_is_started_worked_on_drawn_and_ended() {
     let cursor = page["next_cursor"].as_str().unwrap();
     assert_eq!(sandbox.json(&["run", "show", "r1", "--limit", "9", "--cursor", cursor])["nodes"][0]["id"], "c1");
     assert!(sandbox.ok(&["run", "show", "r1", "--limit", "1"]).contains("--cursor"));
+}
 
+#[test]
+fn a_run_is_interrupted_taken_up_ended_and_deleted() {
+    let sandbox = with_run();
     let stopped = sandbox.json(&["run", "interrupt", "r1", "--reason", "its process died"]);
     assert_eq!(
         (&stopped["was_running"], &stopped["parts"], &stopped["run"]["reason"]),
-        (&json!(true), &json!(2), &json!("its process died"))
+        (&json!(true), &json!(1), &json!("its process died"))
     );
     assert!(sandbox.ok(&["run", "interrupt", "r1"]).contains("Nothing"));
     assert_eq!(sandbox.code(&["run", "end", "r1", "completed"]), 1);

@@ -100,7 +100,7 @@ impl Threads {
         let (id, reason) = (id.clone(), reason.unwrap_or_default());
         let run = move |tx: &mut dyn Tx, scope, now| runs::interrupt(tx, scope, &id, &reason, now);
         // A second run finds nothing left to do, and counts less.
-        self.write_run_with(Sync::Synced.free(), run).await
+        self.write_run_with(Sync::Synced.free().told(), run).await
     }
 
     /// Deletes a run that does not run, also one that can't be read, with everything that belongs to it.
@@ -110,7 +110,7 @@ impl Threads {
     pub async fn delete_run(&self, id: &RunId) -> Result<()> {
         let id = id.clone();
         let run = move |tx: &mut dyn Tx, scope, now| runs::delete(tx, scope, &id, now);
-        self.write_run_with(Sync::Synced.free(), run).await
+        self.write_run_with(Sync::Synced.free().told(), run).await
     }
 
     /// Starts a part of a run that runs: a branch, a leaf or a control node. One that is pending may be added while the run is pending
@@ -167,7 +167,7 @@ impl Threads {
         let (scope, id, now) = (self.scope, id.clone(), self.inner.host.now());
         let place = self.inner.db.place(bytes).await;
         let run = move |tx: &mut dyn Tx| parts::end(tx, scope, &id, &end, now);
-        self.inner.db.write_in(place, Sync::Synced.free().repeatable(), run).await
+        self.inner.db.write_in(place, Sync::Synced.free().told().repeatable(), run).await
     }
 
     /// The completed leaf of a run whose output can be used again for an input, if there is one; of several the one that was started
@@ -230,7 +230,7 @@ impl Threads {
         &self,
         run: impl FnMut(&mut dyn Tx, Scope, Timestamp) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.write_run_with(Sync::Synced.free().repeatable(), run).await
+        self.write_run_with(Sync::Synced.free().told().repeatable(), run).await
     }
 
     async fn write_run_with<T: Send + 'static>(

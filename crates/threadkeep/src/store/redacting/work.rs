@@ -122,7 +122,7 @@ impl Redaction<'_> {
                 }
                 Ok(true)
             };
-            if !self.inner().db.write(Sync::Synced.free(), put).await? {
+            if !self.inner().db.write(Sync::Synced.free().told(), put).await? {
                 return Ok(None);
             }
         }
