@@ -33,12 +33,14 @@ mod restore_backup;
 mod rewind;
 mod roadmap;
 mod rollout;
+mod run;
 mod seal;
 pub(crate) mod search;
 mod show;
 mod stats;
 mod tail;
 mod take_over;
+mod tools;
 mod tree;
 mod unarchive;
 mod verify;
@@ -127,6 +129,8 @@ enum Command {
     Checkpoint(checkpoint::CheckpointArgs),
     Doc(doc::DocArgs),
     Roadmap(roadmap::RoadmapArgs),
+    Tools(tools::ToolsArgs),
+    Run(run::RunArgs),
     Claims(claims::ClaimsArgs),
     TakeOver(take_over::TakeOverArgs),
     RepairTurns(repair_turns::RepairTurnsArgs),
@@ -291,6 +295,8 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Checkpoint(args) => checkpoint::run(&args, app),
         Command::Doc(args) => doc::run(&args, app),
         Command::Roadmap(args) => roadmap::run(&args, app),
+        Command::Tools(args) => tools::run(&args, app),
+        Command::Run(args) => run::run(&args, app),
         Command::Claims(args) => claims::run(&args, app),
         Command::TakeOver(args) => take_over::run(&args, app),
         Command::RepairTurns(args) => repair_turns::run(&args, app),

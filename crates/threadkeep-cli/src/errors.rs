@@ -155,6 +155,10 @@ fn hint(error: &Error) -> Option<String> {
         }
         Error::NotFound { what: "goal of thread", .. } => "`threadkeep goal set` gives it one",
         Error::NotFound { what: "job", .. } => "`threadkeep job list` shows the jobs",
+        Error::NotFound { what: "run", .. } => "`threadkeep run list` shows the runs",
+        Error::NotFound { what: "part" | "candidate" | "branch of the run" | "control node of the run", .. } => {
+            "`threadkeep run show RUN` shows what belongs to a run"
+        }
         Error::NotFound { what: "checkpoint", .. } => "`threadkeep checkpoint list THREAD` shows them",
         Error::NotFound { what: "document", .. } => "`threadkeep doc list THREAD` shows them",
         Error::NotFound { what: "roadmap", .. } => "`threadkeep roadmap list` shows the roadmaps",
@@ -162,6 +166,8 @@ fn hint(error: &Error) -> Option<String> {
         Error::AlreadyExists { what: "roadmap", .. } => "`roadmap update` changes it, and --replace takes its place",
         Error::Conflict { what: "version", .. } => "read it again, and name the version that was found",
         Error::Conflict { what: "links", .. } => "`threadkeep roadmap unlink THREAD` first, or keep the node",
+        Error::Conflict { what: "run" | "part", .. } => "`threadkeep run show` says how far it is",
+        Error::Conflict { what: "tools", .. } => "`threadkeep tools get` shows what there is now",
         Error::Conflict { what: "job", .. } => "`threadkeep job show` says who has it",
         Error::NotFound { what: "backup", .. } => "name the file that `threadkeep backup` made, or the folder it is in",
         Error::NotFound { what: "key", .. } => "`threadkeep keys create` makes one",

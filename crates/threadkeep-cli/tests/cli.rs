@@ -66,3 +66,5 @@ mod state;
 mod tail;
 #[path = "cli/verbatim.rs"]
 mod verbatim;
+#[path = "cli/work.rs"]
+mod work;

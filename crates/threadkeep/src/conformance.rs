@@ -20,8 +20,10 @@ mod jobs;
 pub mod languages;
 mod reading;
 mod roadmaps;
+mod runs;
 mod search;
 mod threads;
+mod tools;
 mod turn_repair;
 mod workspaces;
 
@@ -75,8 +77,10 @@ pub fn clauses() -> Vec<Clause> {
         jobs::CLAUSES,
         reading::CLAUSES,
         roadmaps::CLAUSES,
+        runs::CLAUSES,
         search::CLAUSES,
         threads::CLAUSES,
+        tools::CLAUSES,
         turn_repair::CLAUSES,
         workspaces::CLAUSES,
     ];

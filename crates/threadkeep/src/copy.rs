@@ -14,8 +14,9 @@ use crate::item::Hash;
 use crate::live::LiveThread;
 use crate::log::rows::documents::{self, VersionPlace};
 use crate::log::rows::plain::check_thread;
+use crate::log::rows::work::{Belonging, Known, RunStamp};
 use crate::log::rows::{
-    self, BranchRow, FileStamp, ItemPage, Listed, Metadata, Missing, RedactedPage, Snapshot, TurnRow, state,
+    self, BranchRow, FileStamp, ItemPage, Listed, Metadata, Missing, RedactedPage, Snapshot, TurnRow, state, work,
 };
 use crate::rollout::scan::Rollout;
 use crate::sources;
@@ -55,6 +56,10 @@ pub struct CopyReport {
     pub roadmaps: u64,
     /// Threads whose branches end with the same hashes on both sides, compared when all was done.
     pub equal: u64,
+    /// Runs that work for no thread and were carried.
+    pub runs: u64,
+    /// Runs that work for no thread and were left, since there is a later state of them, or another run of their id.
+    pub runs_left: u64,
     /// Threads that were left as they are, and why.
     pub problems: Vec<CopyProblem>,
 }
@@ -71,8 +76,9 @@ pub struct CopyProblem {
 }
 
 impl Store {
-    /// Copies every thread of another store into this one: items, branches, turns, metadata, imported files, goals, checkpoints and
-    /// documents, and the roadmaps of every workspace with the links to them. A roadmap that has a later version here stays.
+    /// Copies every thread of another store into this one: items, branches, turns, metadata, imported files, and what stands beside the
+    /// log; also the workflow runs that work for no thread, and the roadmaps of every workspace. A roadmap that has a later version here
+    /// stays. Jobs stay where they are.
     ///
     /// A thread that is here already gets what it lacks, under its claim. One that has here what the source lacks, is written
     /// here, or is damaged there is left and named in the report. Claims stay where they are. A copy that was cut off leaves
@@ -120,6 +126,7 @@ impl Store {
             progress(so_far);
         }
         copying.all_roadmaps().await?;
+        copying.loose_runs().await?;
         self.sync().await?;
         // What was taken away there is taken away here: from the files too.
         self.inner.erase_what_waits().await?;
@@ -398,7 +405,7 @@ impl Copying<'_> {
             return self.finish_stub(&source).await;
         }
         if source.state != target.state && (target.shelf == 3 || source.has_other_state(&target)) {
-            self.carry_state(&source.id).await?;
+            self.carry_state(&source).await?;
         }
         let metadata = self.from.metadata(&source.id).await?;
         let files: Vec<FileStamp> = source.files.iter().filter(|file| !target.files.contains(file)).cloned().collect();
@@ -461,8 +468,9 @@ impl Copying<'_> {
     }
 
     /// Puts what stands beside the log of a thread there in the place of what stands here.
-    async fn carry_state(&self, thread: &ThreadId) -> Result<()> {
+    async fn carry_state(&self, source: &Snapshot) -> Result<()> {
         let From::Store(store) = self.from else { return Ok(()) };
+        let thread = &source.id;
         let id = thread.clone();
         let rows = Arc::new(store.inner.db.read(move |tx| state::read(tx, &id)).await?);
         let (id, begun) = (thread.clone(), Arc::clone(&rows));
@@ -495,7 +503,83 @@ impl Copying<'_> {
         }
         self.carry_documents(store, thread).await?;
         let id = thread.clone();
-        self.to.inner.db.write(terms(), move |tx| state::end(tx, &id)).await
+        self.to.inner.db.write(terms(), move |tx| state::end(tx, &id)).await?;
+        let known = self.workspaces.get(&source.workspace).copied();
+        let workspace = known.ok_or_else(|| Error::not_found("workspace", source.workspace))?;
+        self.carry_runs(store, thread, workspace).await
+    }
+
+    /// Puts the runs of a thread there in the place of those here. What is the same here stays.
+    async fn carry_runs(&self, store: &Store, thread: &ThreadId, workspace: WorkspaceId) -> Result<()> {
+        let id = thread.clone();
+        let there = store.inner.db.read(move |tx| work::runs(tx, &id)).await?;
+        let (id, kept) = (thread.clone(), there.clone());
+        let keep = move |tx: &mut dyn crate::db::Tx| {
+            work::keep_runs(tx, &id, &kept, workspace)?;
+            work::runs(tx, &id)
+        };
+        let here = self.to.inner.db.write(Sync::Written.within(thread.as_str()), keep).await?;
+        for run in there.into_iter().filter(|run| !here.contains(run)) {
+            self.carry_run(store, run, workspace).await?;
+        }
+        Ok(())
+    }
+
+    /// Carries the runs of no thread.
+    async fn loose_runs(&mut self) -> Result<()> {
+        let From::Store(store) = self.from else { return Ok(()) };
+        let mut after = String::new();
+        loop {
+            let from = after;
+            let page = store.inner.db.read(move |tx| work::runs_of_no_thread(tx, &from)).await?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            after = last.id.clone();
+            for (run, workspace) in page {
+                self.loose_run(store, run, workspace).await?;
+            }
+        }
+    }
+
+    async fn loose_run(&mut self, store: &Store, run: RunStamp, workspace: WorkspaceId) -> Result<()> {
+        let workspace = match self.workspaces.get(&workspace) {
+            Some(known) => *known,
+            None => {
+                let info = store.inner.db.read(move |tx| workspaces::get(tx, workspace)).await?;
+                self.adopt(workspace, info).await?
+            }
+        };
+        let sought = run.clone();
+        match self.to.inner.db.read(move |tx| work::known(tx, &sought, workspace)).await? {
+            Known::Same => {}
+            Known::Other => self.report.runs_left += 1,
+            Known::Earlier => {
+                self.carry_run(store, run, workspace).await?;
+                self.report.runs += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries a run with what belongs to it.
+    async fn carry_run(&self, store: &Store, run: RunStamp, workspace: WorkspaceId) -> Result<()> {
+        let sought = run.clone();
+        // One that is gone there meanwhile does not come.
+        let Some(row) = store.inner.db.read(move |tx| work::run(tx, &sought)).await? else { return Ok(()) };
+        let begin = move |tx: &mut dyn crate::db::Tx| work::begin_run(tx, &row, workspace);
+        self.to.inner.db.write(Sync::Written, begin).await?;
+        for what in [Belonging::Parts, Belonging::Candidates] {
+            let mut after = i64::MIN;
+            loop {
+                let (id, from) = (run.id.clone(), after);
+                let page = store.inner.db.read(move |tx| work::belonging(tx, &id, what, from)).await?;
+                let Some(page) = page else { break };
+                after = page.last;
+                let room = self.to.inner.db.place(page.bytes).await;
+                let put = move |tx: &mut dyn crate::db::Tx| work::put_belonging(tx, what, &page);
+                self.to.inner.db.write_in(room, Sync::Written, put).await?;
+            }
+        }
+        self.to.inner.db.write(Sync::Written, move |tx| work::finish_run(tx, &run)).await
     }
 
     async fn carry_documents(&self, store: &Store, thread: &ThreadId) -> Result<()> {

@@ -8,8 +8,8 @@
 //! * An **item** is a message, a tool call, a result; it keeps the exact bytes that were given and is never changed.
 //! * A **branch** is a linear run of items. Rewinding or forking begins one; nothing is copied and nothing is lost.
 //! * A **claim** is the right to write a thread. One live writer has it, and its epoch is checked inside every append.
-//! * A **goal** with budgets, named **checkpoints**, versioned **documents**, and the **jobs** and **roadmaps** of a project stand beside
-//!   the log, in the same transactions.
+//! * A **goal** with budgets, named **checkpoints**, versioned **documents**, **tools**, and the **jobs**, **roadmaps** and workflow
+//!   **runs** of a project stand beside the log, in the same transactions.
 //! * The **chain**: every item's hash binds its content and its parent's hash, so [`Threads::verify`] finds what was changed.
 //!
 //! ```
@@ -63,6 +63,7 @@ mod records;
 mod repair;
 mod roadmaps;
 mod rollout;
+mod runs;
 mod screen;
 mod seal;
 mod seals;
@@ -76,6 +77,7 @@ mod thread_list;
 mod thread_store;
 mod threads;
 mod time;
+mod tools;
 mod turn;
 mod turns;
 mod view;
@@ -111,7 +113,7 @@ pub use goals::{
     gap_fingerprint,
 };
 pub use host::{Host, ProcessIdentity, ProjectFacts, SystemHost};
-pub use id::{Address, BranchId, GoalId, ItemId, JobId, RoadmapId, ThreadId, WorkspaceId, WriterId};
+pub use id::{Address, BranchId, GoalId, ItemId, JobId, PartId, RoadmapId, RunId, ThreadId, WorkspaceId, WriterId};
 pub use item::{
     Appended, AppendedItem, Durability, Expect, FORMAT, Hash, Item, Kind, MAX_CONTENT_BYTES, NewItem, Redaction, Role,
 };
@@ -135,6 +137,11 @@ pub use rollout::live::LiveStatus;
 pub use rollout::scan::{LineProblem, RolloutReport};
 pub use rollout::setting::LiveRollouts;
 pub use rollout::{MirrorReport, RebuildReport, RewrittenRollouts};
+pub use runs::candidates::{Candidate, CandidateQuery, Judgement, NewCandidate};
+pub use runs::parts::{NewPart, PartEnd, PartKind, ReplayFrom, RunPart};
+pub use runs::score::Score;
+pub use runs::tree::{RunNode, RunTree, TreeQuery};
+pub use runs::{Interrupted, NewRun, Run, RunEnd, RunPatch, RunQuery, RunStatus};
 pub use screen::{Incoming, Screened};
 pub use seal::{
     Anchors, PurgeRecord, Record, RedactedItem, RedactionRecord, Seal, SealedHead, SealedItem, digest_of_heads,
@@ -154,6 +161,7 @@ pub use thread::{
 };
 pub use thread_store::{BoxFuture, Following, ThreadStore};
 pub use time::Timestamp;
+pub use tools::{Tool, Toolset};
 pub use turn::{Turn, TurnEnd, TurnEnded, TurnStatus};
 pub use turns::TurnQuery;
 pub use uuid::Uuid;

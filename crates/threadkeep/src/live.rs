@@ -6,6 +6,7 @@ mod goals;
 mod repairing;
 mod roadmaps;
 mod taken;
+mod tools;
 mod under_claim;
 
 use std::collections::VecDeque;

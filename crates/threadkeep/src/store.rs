@@ -6,7 +6,9 @@ mod goals;
 mod jobs;
 mod redacting;
 mod roadmaps;
+mod runs;
 mod sealing;
+mod tools;
 mod verifying;
 mod visible;
 

@@ -56,6 +56,7 @@ mod src {
     pub(crate) mod repair;
     pub(crate) mod roadmaps;
     pub(crate) mod rollout;
+    pub(crate) mod runs;
     pub(crate) mod screen;
     pub(crate) mod seal;
     pub(crate) mod seals;
@@ -69,6 +70,7 @@ mod src {
     pub(crate) mod thread_store;
     pub(crate) mod threads;
     pub(crate) mod time;
+    pub(crate) mod tools;
     pub(crate) mod turn;
     pub(crate) mod turns;
     pub(crate) mod view;
@@ -79,8 +81,8 @@ mod src {
 use src::{
     backup, branch, chain, changes, checkpoints, claim, claims, content, copy, cursor, dangling, db, documents, error,
     examine, finding, follow, goals, host, id, item, jobs, keys, live, log, planted, records, repair, roadmaps,
-    rollout, screen, seal, seals, search, secrets, sources, stats, store, thread, thread_list, thread_store, threads,
-    time, turn, turns, view, workspaces, writers,
+    rollout, runs, screen, seal, seals, search, secrets, sources, stats, store, thread, thread_list, thread_store,
+    threads, time, tools, turn, turns, view, workspaces, writers,
 };
 // And these as the library shows them.
 use id::ThreadId;

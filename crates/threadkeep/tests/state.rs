@@ -12,6 +12,8 @@ mod documents;
 mod masked;
 #[path = "state/timed.rs"]
 mod timed;
+#[path = "state/work.rs"]
+mod work;
 
 use std::path::Path;
 

@@ -1,10 +1,12 @@
-//! Many processes on one goal, on one queue, on one document: every accrual counts, every job has one worker at a time, and no
-//! increment is lost, on both engines.
+//! Many processes on one goal, on one queue, on one document, on one run: every accrual counts, every job has one worker at a time, no
+//! increment is lost, and every leaf ends once, on both engines.
 //!
 //! A test starts this very binary again with a role in its environment; [`child_entry`] plays that role and says what it did,
 //! a line at a time.
 #![cfg(test)]
 
+#[path = "state_processes/runs.rs"]
+mod runs;
 #[path = "postgres/server.rs"]
 mod server;
 
@@ -80,6 +82,8 @@ fn child_entry() {
         "work" => play_worker(&store),
         "count" => play_counter(&store),
         "hold" => play_holder(&store),
+        "leaves" => runs::play_leaves(&store),
+        "until_killed" => runs::play_until_killed(&store),
         other => panic!("no such role: {other}"),
     }
     say("done");

@@ -75,6 +75,7 @@ pub(super) fn run(args: &CopyArgs, app: &mut App) -> Outcome {
             },
             "items": report.items,
             "roadmaps": report.roadmaps,
+            "runs": {"carried": report.runs, "left": report.runs_left},
             "problems": report.problems,
         }))?;
     } else {
@@ -97,6 +98,10 @@ fn write(out: &mut Output, report: &CopyReport) -> Result<(), Failure> {
     ))?;
     if report.roadmaps > 0 {
         out.line(format!("  roadmaps {} carried", number(report.roadmaps)))?;
+    }
+    if report.runs + report.runs_left > 0 {
+        let (carried, left) = (number(report.runs), number(report.runs_left));
+        out.line(format!("  runs     {carried} of no thread carried, {left} left"))?;
     }
     let mark = if report.equal == report.threads { Ink::Good } else { Ink::Warn };
     let equal = format!("{} of {}", number(report.equal), number(report.threads));

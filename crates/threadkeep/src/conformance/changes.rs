@@ -8,9 +8,9 @@ use crate::blocking::{LiveThread, Store, Threads};
 use crate::concurrency::thread;
 use crate::error::Error;
 use crate::{
-    ActivityQuery, AppendOptions, ChangeEntry, ChangeQuery, Durability, GoalUsage, NewCheckpoint, NewDocument, NewGoal,
-    NewJob, NewRoadmap, NewThread, NodePatch, NodeStatus, RedactOptions, RoadmapId, Shelf, Status, ThreadId,
-    ThreadPatch, TurnEnd,
+    ActivityQuery, AppendOptions, ChangeEntry, ChangeQuery, Durability, GoalUsage, Hash, Judgement, NewCandidate,
+    NewCheckpoint, NewDocument, NewGoal, NewJob, NewPart, NewRoadmap, NewRun, NewThread, NodePatch, NodeStatus,
+    PartEnd, PartId, PartKind, RedactOptions, RoadmapId, RunId, Shelf, Status, ThreadId, ThreadPatch, Tool, TurnEnd,
 };
 
 /// Longer than anything here may take.
@@ -42,6 +42,10 @@ pub(super) fn now(store: &Store) -> Result<String, Error> {
             return store.latest_change();
         }
     }
+}
+
+fn since_cursor(store: &Store, cursor: String) -> Result<Vec<ChangeEntry>, Error> {
+    since(store, &ChangeQuery { since: Some(cursor), ..ChangeQuery::default() })
 }
 
 pub(super) fn words(changes: &[ChangeEntry]) -> Vec<String> {
@@ -106,6 +110,52 @@ promises! {
         first.append(vec![say("e")])?;
         second.append(vec![say("f")])?;
         ensure_eq!((items(&first)?, items(&second)?), (before + 2, 1));
+    }
+
+    /// Tools are told with their thread, and only when they are others.
+    fn tools_are_told(store) {
+        let live = thread_with(store, &["a"])?;
+        let since = now(store)?;
+        let list = || vec![Tool::new("read", "{}")];
+        live.set_tools(list(), None)?;
+        live.set_tools(list(), None)?;
+        store.set_tools(live.id(), vec![Tool::new("write", "{}")], None)?;
+        ensure_err!(store.set_tools(live.id(), list(), Some(Hash::of(b"x"))), Error::Conflict { .. });
+        store.set_tools(live.id(), Vec::new(), None)?;
+        store.set_tools(live.id(), Vec::new(), None)?;
+        let told = since_cursor(store, since)?;
+        ensure_eq!(words(&told), ["tools created", "tools changed", "tools deleted"]);
+        ensure!(told.iter().all(|it| it.thread.as_ref() == Some(live.id()) && it.tick.is_some()));
+    }
+
+    /// Runs are told with their thread, or with their workspace alone, for whatever of them changed, and nothing where nothing did.
+    fn runs_are_told(store) {
+        let live = thread_with(store, &["a"])?;
+        let since = now(store)?;
+        let named = |id: &str| NewRun { id: RunId::new(id).ok(), ..NewRun::new("review") };
+        let run = store.start_run(NewRun { thread: Some(live.id().clone()), ..named("r") })?;
+        store.start_run(NewRun { thread: Some(live.id().clone()), ..named("r") })?;
+        let kind = PartKind::Control { node: "pick".to_owned(), control: "best_of".to_owned() };
+        let part = store.start_part(&run.id, NewPart { id: PartId::new("p").ok(), ..NewPart::new(kind.clone()) })?;
+        store.start_part(&run.id, NewPart { id: PartId::new("p").ok(), ..NewPart::new(kind) })?;
+        let candidate = store.add_candidate(&run.id, NewCandidate::new(part.id.clone(), "one"))?;
+        for _ in 0..2 {
+            store.judge_candidate(&candidate.id, Judgement { passed: Some(true), ..Judgement::default() })?;
+            store.end_part(&part.id, PartEnd::completed("1"))?;
+            store.interrupt_run(&run.id, "it died")?;
+        }
+        store.delete_run(&run.id)?;
+        let told = since_cursor(store, since)?;
+        ensure_eq!(words(&told), [
+            "run created r", "run changed r", "run changed r", "run changed r", "run changed r", "run changed r", "run deleted r",
+        ]);
+        ensure!(told.iter().all(|it| it.thread.as_ref() == Some(live.id())));
+        let since = now(store)?;
+        let place = workspace(store)?;
+        place.start_run(named("of-none"))?;
+        let told = since_cursor(store, since)?;
+        ensure_eq!(words(&told), ["run created of-none"]);
+        ensure!(told.iter().all(|it| it.thread.is_none() && it.workspace == place.info().id));
     }
 
     /// Jobs are told with their thread, or with their workspace alone.

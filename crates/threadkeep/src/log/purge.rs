@@ -45,6 +45,8 @@ statements! {
     DELETE_DOCUMENTS = "DELETE FROM document_versions WHERE thread = ?1";
     DELETE_ROADMAP_LINK = "DELETE FROM roadmap_links WHERE thread = ?1";
     DELETE_JOBS = "DELETE FROM jobs WHERE thread = ?1";
+    DELETE_TOOLS = "DELETE FROM tools WHERE thread = ?1";
+    DELETE_RUNS = "DELETE FROM runs WHERE thread = ?1";
     DROP_SEGMENTS = "DELETE FROM segments WHERE source IN (SELECT key FROM sources WHERE thread = ?1)";
     DETACH_SOURCES = "UPDATE sources SET thread = NULL WHERE thread = ?1";
     NEXT_MARKED = "SELECT id FROM threads WHERE shelf = 3 AND status = 'purging' ORDER BY id LIMIT 1 /* FOR UPDATE */";
@@ -144,6 +146,8 @@ pub(crate) fn begin(
         DELETE_DOCUMENTS,
         DELETE_ROADMAP_LINK,
         DELETE_JOBS,
+        DELETE_TOOLS,
+        DELETE_RUNS,
     ];
     for state in beside {
         tx.execute(state, &[id])?;

@@ -7,6 +7,7 @@
 pub(crate) mod documents;
 pub(crate) mod plain;
 pub(crate) mod state;
+pub(crate) mod work;
 
 use std::ops::ControlFlow;
 

@@ -55,6 +55,16 @@ statements! {
         start_ticks, claimed_at, heartbeat_at, created_at, updated_at, ended_at, tick)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26,
           ?27, ?28, ?29, ?30, ?31, ?32, ?33) ON CONFLICT DO NOTHING";
+    PUT_TOOL = "INSERT INTO tools (thread, position, name, description, input_schema, extra) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        ON CONFLICT DO NOTHING";
+    PUT_RUN = "INSERT INTO runs (id, workspace, thread, workflow, goal, status, reason, input_hash, metadata, started_at, completed_at,
+        place, tick) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) ON CONFLICT DO NOTHING";
+    PUT_PART = "INSERT INTO run_parts (id, run, place, kind, branch, name, about, input_hash, status, reason, result, list, started_at,
+        completed_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) ON CONFLICT DO NOTHING";
+    PUT_CANDIDATE = "INSERT INTO run_candidates (id, run, control, branch, place, name, score, score_order, passed, rationale, created_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT DO NOTHING";
+    IS_RUN = "SELECT 1 FROM runs WHERE id = ?1";
+    IS_PART = "SELECT 1 FROM run_parts WHERE id = ?1";
     GREATEST_BESIDE = "SELECT coalesce(max(tick), 0) FROM (SELECT tick FROM goals WHERE thread = ?1
         UNION ALL SELECT tick FROM checkpoints WHERE thread = ?1 UNION ALL SELECT tick FROM document_versions WHERE thread = ?1
         UNION ALL SELECT tick FROM roadmap_links WHERE thread = ?1) AS ticks";
@@ -310,6 +320,58 @@ fn put_state(tx: &mut dyn Tx, salvage: &Salvage) -> Result<()> {
         };
         let has_workspace = query_one(tx, IS_WORKSPACE, &[workspace.value()], |_| Ok(()))?.is_some();
         if has_thread && has_workspace { put_row(tx, PUT_JOB, &row) } else { Ok(()) }
+    })?;
+    put_tools(tx, salvage)?;
+    put_runs(tx, salvage)
+}
+
+/// Keeps the tools of a thread when none of them is lost: some of a list are another list.
+fn put_tools(tx: &mut dyn Tx, salvage: &Salvage) -> Result<()> {
+    let mut tools: BTreeMap<String, BTreeMap<i64, Vec<Owned>>> = BTreeMap::new();
+    salvage.rows("tools", &mut |row| {
+        if let [Owned::Text(thread), Owned::Int(position), ..] = row.as_slice() {
+            tools.entry(thread.clone()).or_default().insert(*position, row);
+        }
+        Ok(())
+    })?;
+    for (thread, tools) in tools {
+        let is_whole = tools.keys().zip(0..).all(|(position, expected)| *position == expected);
+        if is_whole && is_thread(tx, &thread)? {
+            tools.values().try_for_each(|row| put_row(tx, PUT_TOOL, row))?;
+        }
+    }
+    Ok(())
+}
+
+/// Keeps runs, and what belongs to those that are here. A part whose branch is lost is on none.
+fn put_runs(tx: &mut dyn Tx, salvage: &Salvage) -> Result<()> {
+    salvage.rows("runs", &mut |row| {
+        let Some(workspace @ Owned::Blob(_)) = row.get(1) else { return Ok(()) };
+        let has_thread = match row.get(2) {
+            Some(Owned::Text(thread)) => is_thread(tx, thread)?,
+            _ => true,
+        };
+        let has_workspace = query_one(tx, IS_WORKSPACE, &[workspace.value()], |_| Ok(()))?.is_some();
+        if has_thread && has_workspace { put_row(tx, PUT_RUN, &row) } else { Ok(()) }
+    })?;
+    // Branches first, which leaves are on.
+    for are_on_branches in [false, true] {
+        salvage.rows("run_parts", &mut |mut row| {
+            let is_on_branch = matches!(row.get(4), Some(Owned::Text(_)));
+            let has_run = is_there(tx, IS_RUN, row.get(1))?;
+            if is_on_branch != are_on_branches || !has_run {
+                return Ok(());
+            }
+            without_lost(tx, row.get_mut(4))?;
+            put_row(tx, PUT_PART, &row)
+        })?;
+    }
+    salvage.rows("run_candidates", &mut |mut row| {
+        if !is_there(tx, IS_RUN, row.get(1))? || !is_there(tx, IS_PART, row.get(2))? {
+            return Ok(());
+        }
+        without_lost(tx, row.get_mut(3))?;
+        put_row(tx, PUT_CANDIDATE, &row)
     })
 }
 
@@ -347,6 +409,23 @@ fn put_documents(tx: &mut dyn Tx, salvage: &Salvage) -> Result<()> {
         Some(Owned::Text(thread)) if is_thread(tx, thread)? => put_row(tx, PUT_ROADMAP_LINK, &row),
         _ => Ok(()),
     })
+}
+
+fn is_there(tx: &mut dyn Tx, statement: Statement, id: Option<&Owned>) -> Result<bool> {
+    match id {
+        Some(id @ Owned::Text(_)) => Ok(query_one(tx, statement, &[id.value()], |_| Ok(()))?.is_some()),
+        _ => Ok(false),
+    }
+}
+
+/// Takes a link to a part away that is lost.
+fn without_lost(tx: &mut dyn Tx, part: Option<&mut Owned>) -> Result<()> {
+    if let Some(part @ Owned::Text(_)) = part
+        && !is_there(tx, IS_PART, Some(part))?
+    {
+        *part = Owned::Null;
+    }
+    Ok(())
 }
 
 /// Puts a row, unless there is one of its key or it can't be true.

@@ -2,6 +2,7 @@
 
 mod documents;
 mod state;
+mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -66,6 +67,8 @@ pub struct RedactReport {
     pub jobs: u64,
     /// Roadmaps whose texts were masked. No record names them either.
     pub roadmaps: u64,
+    /// Workflow runs that work for no thread, and whose texts were masked.
+    pub runs: u64,
     /// Rollouts that were written anew.
     pub rollouts: u64,
     /// What is known to hold the bytes still, and how they go away.
@@ -93,6 +96,7 @@ impl RedactReport {
         self.file_parts += other.file_parts;
         self.jobs += other.jobs;
         self.roadmaps += other.roadmaps;
+        self.runs += other.runs;
         self.rollouts += other.rollouts;
         self.remains.extend(other.remains);
         self.erased = other.erased.or(self.erased);
@@ -139,9 +143,9 @@ impl Threads {
     }
 
     /// Masks what rules find in these threads, or in all that this handle sees: in items, and in titles, labels, goals, jobs, the
-    /// states of checkpoints, documents with their history and their names, and what is kept of imported files; with all threads
-    /// also in roadmaps. The names of checkpoints, queues and roadmaps are not looked at. Content that can't be masked in part is
-    /// taken away whole. Without `apply` it only says what there is.
+    /// states of checkpoints, documents with their history and their names, tools, workflow runs and what is kept of imported files;
+    /// with all threads also in roadmaps. The names of checkpoints, queues, roadmaps, tools, workflows and their parts are not looked
+    /// at. Content that can't be masked in part is taken away whole. Without `apply` it only says what there is.
     ///
     /// Everything is looked at once; what is written meanwhile may be missed. Otherwise as [`Threads::redact`].
     ///
@@ -175,6 +179,7 @@ impl Threads {
             if is_everything {
                 run.mask_jobs(None, &rules).await?;
                 run.mask_roadmaps(&rules).await?;
+                run.mask_runs(None, &rules).await?;
             }
             progress(total, total);
             run.conclude(&options).await
@@ -347,7 +352,9 @@ impl<'a> Redaction<'a> {
         self.mask_kept(thread, rules).await?;
         self.mask_checkpoints(thread, rules).await?;
         self.mask_documents(thread, rules).await?;
-        self.mask_jobs(Some(thread), rules).await
+        self.mask_jobs(Some(thread), rules).await?;
+        self.mask_tools(thread, rules).await?;
+        self.mask_runs(Some(thread), rules).await
     }
 
     async fn mask_items(&mut self, thread: &ThreadId, page: Vec<redact::Seen>, rules: &Rules) -> Result<()> {

@@ -12,13 +12,13 @@ const PINNED: &[(&str, &str)] = &[
     ("postgres/0003_redactions.sql", "8f07cc85d715ddc0fef5f7e35a212ef22e322bc37fd69fc29f318cddef6aa1e4"),
     ("postgres/0004_search.sql", "fe1382e42be21dc6021926ce6742382dd1bc6409b9301b189369bdcae89d3059"),
     ("postgres/0005_state.sql", "28449b5b152fe8f9e5ce4aad9eba442864321a83ff1b3624f0b0e1b1e02ba58f"),
-    ("postgres/0006_work.sql", "054889464eef27c7f1546aefca05e015cf413eb6d666bbcd3c63b9005cf27ac7"),
+    ("postgres/0006_work.sql", "3f7a23184bdf9859adb2506f59f8ee1a2d04c4e94ccabc924d23e126e6ab4dd5"),
     ("sqlite/0001_log.sql", "85aa73d96985edadba97a97a6e73141f3eee05d305efcbe73621584c4e7d42cf"),
     ("sqlite/0002_seals.sql", "a97647a06e36d99aaa6b7a74c1089ba3552193956a12f4085c4ac13948867975"),
     ("sqlite/0003_redactions.sql", "32510f72f386c7ca9c70ebc8afab8279edac6a36589c4a6028d57456751817c6"),
     ("sqlite/0004_search.sql", "794c60cc46fcddb484056ac1ce3e24a4b425bf37ecb1615b1889275047861f77"),
     ("sqlite/0005_state.sql", "b3d786c491f92adbba212cfa0618d27057af75fc0d5533347637154d42d1737c"),
-    ("sqlite/0006_work.sql", "68d6745a15d60a0635e00834cac8f24cc58c0e003099f87530a35f6e44686bc3"),
+    ("sqlite/0006_work.sql", "a9046536d162b8723cf664f55cee86d95cc73a85253c1b3dd61ab2ade674fb38"),
 ];
 
 #[test]

@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use threadkeep::blocking::{Store, Workspace};
 use threadkeep::{
     Address, AppendOptions, CheckpointQuery, DocumentQuery, Durability, GoalCheck, GoalQuery, GoalStatus, GoalUsage,
-    Hash, ImportBatch, ImportPart, ImportSegment, Item, ItemQuery, JobEnd, JobId, JobQuery, JobStatus, Kind, ListQuery,
-    NewCheckpoint, NewDocument, NewGoal, NewItem, NewJob, NewRoadmap, NewThread, RoadmapId, RoadmapQuery, Role,
-    Shelves, SortKey, SourceFile, StoreOptions, ThreadId, ThreadPatch, TurnEnd, TurnQuery, Uuid, gap_fingerprint,
+    Hash, ImportBatch, ImportPart, ImportSegment, Item, ItemQuery, JobEnd, JobId, JobQuery, JobStatus, Judgement, Kind,
+    ListQuery, NewCandidate, NewCheckpoint, NewDocument, NewGoal, NewItem, NewJob, NewPart, NewRoadmap, NewRun,
+    NewThread, PartEnd, PartId, PartKind, RoadmapId, RoadmapQuery, Role, Run, RunId, RunQuery, RunStatus, Score,
+    Shelves, SortKey, SourceFile, StoreOptions, ThreadId, ThreadPatch, Tool, TreeQuery, TurnEnd, TurnQuery, Uuid,
+    gap_fingerprint,
 };
 
 use crate::fixed_host::FixedHost;
@@ -141,6 +143,37 @@ fn make_state(store: &Store, workspace: &Workspace, at: Address) {
     workspace.add_job(NewJob { status: Some(JobStatus::Unknown("shelved".into())), ..job("odd") }).unwrap();
     let claimed = workspace.claim_job(NewJob::QUEUE).unwrap().unwrap();
     workspace.end_job(&claimed.lease, JobEnd::Completed { result: Some("[true]".into()) }).unwrap();
+    make_work(store, workspace);
+}
+
+/// Tools, and the runs of workflows.
+fn make_work(store: &Store, workspace: &Workspace) {
+    let described = Tool { description: Some("reads it's file".into()), ..Tool::new("read", "{\"type\": \"object\"}") };
+    let tools = vec![described, Tool { extra: Some("{\"n\":1.50}".into()), ..Tool::new("ask", "true") }];
+    store.set_tools(&id("tree"), tools, None).unwrap();
+    let run = |name: &str| NewRun { id: Some(RunId::new(name).unwrap()), ..NewRun::new("review") };
+    let part = |name: &str, kind| NewPart { id: Some(PartId::new(name).unwrap()), ..NewPart::new(kind) };
+    let full = NewRun { goal: Some("find what's wrong".into()), input_hash: Some("h".into()), ..run("of-tree") };
+    let full = store.start_run(NewRun { thread: Some(id("tree")), metadata: Some("[ 1]".into()), ..full }).unwrap();
+    let word = RunStatus::Unknown("shelved".into());
+    workspace.start_run(NewRun { status: Some(word), ..run("of-none") }).unwrap();
+    let kind = PartKind::Branch { branch: "fast".into(), node: "split".into() };
+    let branch = store.start_part(&full.id, part("branch", kind)).unwrap().id;
+    let (leaf, task, input_hash) = ("lint".to_owned(), "run it".to_owned(), Some("i".to_owned()));
+    let kind = PartKind::Leaf { leaf, task, branch_run: Some(branch.clone()), input_hash };
+    let leaf = store.start_part(&full.id, part("leaf", kind)).unwrap().id;
+    let end = PartEnd { list: Some("[\"a.txt\" ]".into()), ..PartEnd::completed("{\"it's\": 3}") };
+    store.end_part(&leaf, end).unwrap();
+    let kind = PartKind::Control { node: "pick".into(), control: "best_of".into() };
+    let control = store.start_part(&full.id, part("control", kind)).unwrap().id;
+    let judgement = Judgement {
+        score: Some(Score::new("-0.50").unwrap()),
+        passed: Some(false),
+        rationale: Some("{\"why\":\"slow\"}".into()),
+    };
+    let candidate = NewCandidate { id: Some(PartId::new("candidate").unwrap()), ..NewCandidate::new(control, "one") };
+    store.add_candidate(&full.id, NewCandidate { branch_run: Some(branch), judgement, ..candidate }).unwrap();
+    store.interrupt_run(&full.id, "its process died").unwrap();
 }
 
 /// Documents of each kind, and a roadmap that the thread works on.
@@ -251,6 +284,16 @@ pub(crate) fn transcript(store: &Store) -> String {
         )
         .unwrap();
     }
+    for run in store.runs(RunQuery { ascending: true, ..RunQuery::default() }).unwrap().entries {
+        let tree = store.run_tree(&run.id, TreeQuery::default()).unwrap();
+        let Run { id, thread, workflow, goal, status, reason, input_hash, metadata, .. } = &tree.run;
+        let (from, to) = (tree.run.started_at, tree.run.completed_at);
+        let words = format!("{id} {thread:?} {workflow} {goal:?} {status:?} {reason:?} {input_hash:?} {metadata:?}");
+        writeln!(out, "run {words} {from} {to:?} tick {}", tree.run.tick).unwrap();
+        for node in tree.nodes {
+            writeln!(out, "  {}", serde_json::to_string(&node).unwrap()).unwrap();
+        }
+    }
     out
 }
 
@@ -276,6 +319,9 @@ fn state_lines(store: &Store, id: &ThreadId, out: &mut String) {
             goal.ended_at
         )
         .unwrap();
+    }
+    for tool in store.tools(id).unwrap().tools {
+        writeln!(out, "tool {tool:?}").unwrap();
     }
     for info in store.checkpoints(id, CheckpointQuery::default()).unwrap().entries {
         let state = store.checkpoint(id, Some(info.name.clone())).unwrap().unwrap().state;

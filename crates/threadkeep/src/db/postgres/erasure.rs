@@ -15,7 +15,7 @@ use crate::db::{Erased, Statement, Tx as _};
 use crate::error::Result;
 
 /// The tables that hold content, or words of it.
-const TABLES: [&str; 16] = [
+const TABLES: [&str; 20] = [
     "items",
     "blobs",
     "threads",
@@ -32,6 +32,10 @@ const TABLES: [&str; 16] = [
     "document_versions",
     "roadmaps",
     "roadmap_links",
+    "tools",
+    "runs",
+    "run_parts",
+    "run_candidates",
 ];
 /// Writing a large table anew takes as long as it takes.
 const BOUND: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -42,7 +46,8 @@ const FILES: Statement = Statement {
     name: "FILES_OF_TABLES",
     sql: "SELECT string_agg(pg_catalog.pg_relation_filenode(t::pg_catalog.regclass)::text, ' ' ORDER BY t) FROM
         unnest(ARRAY['items', 'blobs', 'threads', 'segments', 'sources', 'branches', 'turns', 'search_docs', 'goals', 'jobs',
-          'checkpoints', 'checkpoint_states', 'changes', 'document_versions', 'roadmaps', 'roadmap_links']) AS t",
+          'checkpoints', 'checkpoint_states', 'changes', 'document_versions', 'roadmaps', 'roadmap_links', 'tools', 'runs',
+          'run_parts', 'run_candidates']) AS t",
 };
 
 /// How writing a table anew ended.

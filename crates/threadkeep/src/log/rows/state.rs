@@ -1,5 +1,6 @@
 //! What stands beside a thread's log, taken from one store and put into another: its goal with its history and usage, its
-//! checkpoints, its documents with their history, and its link to a roadmap. Jobs stay where their workers are.
+//! checkpoints, its documents with their history, its link to a roadmap and its tools; its runs come behind
+//! (`crate::log::rows::work`). Jobs stay where their workers are.
 
 use std::ops::ControlFlow;
 
@@ -11,6 +12,7 @@ use crate::id::{Address, ItemKey, ThreadId};
 use crate::item::Hash;
 use crate::log::path;
 use crate::log::rows::documents::{self, LinkRow};
+use crate::log::rows::work;
 use crate::time::Timestamp;
 
 const PAGE_USAGE: i64 = 1_000;
@@ -40,7 +42,8 @@ statements! {
     RAISE_TICK = "UPDATE threads SET tick = ?2 WHERE id = ?1 AND tick < ?2";
 }
 
-/// Tells one state of what stands beside a thread's log from another, cheaply: the rows, and not what checkpoints and documents hold.
+/// Tells one state of what stands beside a thread's log from another, cheaply: by rows, and not by what checkpoints, documents and runs
+/// hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StateStamp {
     hash: Hash,
@@ -59,14 +62,14 @@ pub(crate) fn stamp(tx: &mut dyn Tx, thread: &ThreadId) -> Result<StateStamp> {
     let mut rows = 0_u64;
     let id = [thread.as_str().into()];
     // The items of checkpoints have other keys in another store.
-    let marks = [
+    let own = [
         (GOALS, 0..GOAL_COLUMNS),
         (CHECKPOINTS, 2..4),
         (CHECKPOINTS, 0..1),
         (DOCUMENT_MARKS, 0..8),
         (LINK_MARKS, 0..4),
     ];
-    for (statement, columns) in marks {
+    for (statement, columns) in own.into_iter().chain(work::STAMPS) {
         tx.query(statement, &id, &mut |row| {
             for column in columns.clone() {
                 hasher.update(format!("{:?};", row.owned(column)?).as_bytes());
@@ -75,6 +78,7 @@ pub(crate) fn stamp(tx: &mut dyn Tx, thread: &ThreadId) -> Result<StateStamp> {
             rows += 1;
             Ok(ControlFlow::Continue(()))
         })?;
+        hasher.update(b"\n");
     }
     let usage = query_one(tx, USAGE_COUNT, &id, |row| row.int(0))?.unwrap_or(0);
     if rows == 0 && usage == 0 {
@@ -99,6 +103,7 @@ pub(crate) struct CheckpointRow {
 pub(crate) struct StateRows {
     goals: Vec<Vec<Owned>>,
     link: LinkRow,
+    tools: Vec<work::Row>,
     pub(crate) checkpoints: Vec<CheckpointRow>,
 }
 
@@ -118,7 +123,8 @@ pub(crate) fn read(tx: &mut dyn Tx, thread: &ThreadId) -> Result<StateRows> {
         Ok(CheckpointRow { at: item.map(|item| path::address_of(tx, item)).transpose()?, ..row })
     };
     let checkpoints = rows.into_iter().map(place).collect::<Result<_>>()?;
-    Ok(StateRows { goals, link: documents::link(tx, thread)?, checkpoints })
+    let (link, tools) = (documents::link(tx, thread)?, work::tools(tx, thread)?);
+    Ok(StateRows { goals, link, tools, checkpoints })
 }
 
 /// Reads a page of usage, after an id; the id of the last one goes with it.
@@ -148,7 +154,7 @@ pub(crate) fn checkpoint_state(tx: &mut dyn Tx, thread: &ThreadId, digest: Hash)
     Ok(found)
 }
 
-/// Puts goals and the link in the place of those that a thread has, and takes its checkpoints away, whose rows come after this; what they hold
+/// Puts goals, the link and tools in the place of those that a thread has, and takes its checkpoints away, whose rows come after this; what they hold
 /// stays until [`end`].
 pub(crate) fn begin(tx: &mut dyn Tx, thread: &ThreadId, rows: &StateRows) -> Result<()> {
     let id: Value<'_> = thread.as_str().into();
@@ -158,6 +164,7 @@ pub(crate) fn begin(tx: &mut dyn Tx, thread: &ThreadId, rows: &StateRows) -> Res
         values.extend(goal.iter().map(Owned::value));
         tx.execute(PUT_GOAL, &values)?;
     }
+    work::put_tools(tx, thread, &rows.tools)?;
     tx.execute(DROP_CHECKPOINTS, &[id])?;
     documents::put_link(tx, thread, &rows.link)?;
     let ticks = rows.goals.iter().filter_map(|goal| match goal.last() {
@@ -194,6 +201,6 @@ pub(crate) fn end(tx: &mut dyn Tx, thread: &ThreadId) -> Result<()> {
     tx.execute(DROP_UNUSED_STATES, &[thread.as_str().into()]).map(drop)
 }
 
-fn columns(row: &Row<'_>, count: usize) -> Result<Vec<Owned>> {
+pub(super) fn columns(row: &Row<'_>, count: usize) -> Result<Vec<Owned>> {
     (0..count).map(|column| row.owned(column)).collect()
 }
