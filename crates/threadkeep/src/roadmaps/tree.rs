@@ -332,7 +332,14 @@ pub(crate) fn edited(text: &str, id: &str, patch: &NodePatch) -> Result<String, 
     if !text.ends_with('\n') && edited.ends_with('\n') {
         edited.pop();
     }
-    RoadmapTree::parse(&edited).map_err(Unedited::NoTree)?;
+    let tree = RoadmapTree::parse(&edited).map_err(Unedited::NoTree)?;
+    // The editor ends every line in one way; a text that ends all of them in the other keeps to it.
+    if text.contains('\n') && text.matches('\n').count() == text.matches("\r\n").count() {
+        let other = edited.replace("\r\n", "\n").replace('\n', "\r\n");
+        if RoadmapTree::parse(&other).is_ok_and(|read| read == tree) {
+            return Ok(other);
+        }
+    }
     Ok(edited)
 }
 
