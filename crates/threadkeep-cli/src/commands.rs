@@ -10,6 +10,7 @@ mod compact;
 mod completions;
 mod copy;
 mod delete;
+mod doc;
 mod doctor;
 mod end;
 mod export;
@@ -32,13 +33,16 @@ mod request;
 mod restore;
 mod restore_backup;
 mod rewind;
+mod roadmap;
 mod rollout;
+mod run;
 mod seal;
 pub(crate) mod search;
 mod show;
 mod stats;
 mod tail;
 mod take_over;
+mod tools;
 mod tree;
 mod unarchive;
 mod verify;
@@ -125,6 +129,10 @@ enum Command {
     Goal(goal::GoalArgs),
     Job(job::JobArgs),
     Checkpoint(checkpoint::CheckpointArgs),
+    Doc(doc::DocArgs),
+    Roadmap(roadmap::RoadmapArgs),
+    Tools(tools::ToolsArgs),
+    Run(run::RunArgs),
     Inbox(inbox::InboxArgs),
     Request(request::RequestArgs),
     Claims(claims::ClaimsArgs),
@@ -289,6 +297,10 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Goal(args) => goal::run(&args, app),
         Command::Job(args) => job::run(&args, app),
         Command::Checkpoint(args) => checkpoint::run(&args, app),
+        Command::Doc(args) => doc::run(&args, app),
+        Command::Roadmap(args) => roadmap::run(&args, app),
+        Command::Tools(args) => tools::run(&args, app),
+        Command::Run(args) => run::run(&args, app),
         Command::Inbox(args) => inbox::run(&args, app),
         Command::Request(args) => request::run(&args, app),
         Command::Claims(args) => claims::run(&args, app),

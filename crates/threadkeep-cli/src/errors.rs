@@ -155,7 +155,19 @@ fn hint(error: &Error) -> Option<String> {
         }
         Error::NotFound { what: "goal of thread", .. } => "`threadkeep goal set` gives it one",
         Error::NotFound { what: "job", .. } => "`threadkeep job list` shows the jobs",
+        Error::NotFound { what: "run", .. } => "`threadkeep run list` shows the runs",
+        Error::NotFound { what: "part" | "candidate" | "branch of the run" | "control node of the run", .. } => {
+            "`threadkeep run show RUN` shows what belongs to a run"
+        }
         Error::NotFound { what: "checkpoint", .. } => "`threadkeep checkpoint list THREAD` shows them",
+        Error::NotFound { what: "document", .. } => "`threadkeep doc list THREAD` shows them",
+        Error::NotFound { what: "roadmap", .. } => "`threadkeep roadmap list` shows the roadmaps",
+        Error::NotFound { what: "roadmap node", .. } => "`threadkeep roadmap show` draws its nodes",
+        Error::AlreadyExists { what: "roadmap", .. } => "`roadmap update` changes it, and --replace takes its place",
+        Error::Conflict { what: "version", .. } => "read it again, and name the version that was found",
+        Error::Conflict { what: "links", .. } => "`threadkeep roadmap unlink THREAD` first, or keep the node",
+        Error::Conflict { what: "run" | "part", .. } => "`threadkeep run show` says how far it is",
+        Error::Conflict { what: "tools", .. } => "`threadkeep tools get` shows what there is now",
         Error::Conflict { what: "inbox", .. } | Error::NotFound { what: "message", .. } => {
             "`threadkeep inbox list THREAD` shows the messages; `inbox acted` says what became of one that is unfinished"
         }

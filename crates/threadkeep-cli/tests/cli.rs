@@ -20,6 +20,8 @@ mod copy;
 mod display;
 #[path = "cli/doctor.rs"]
 mod doctor;
+#[path = "cli/documents.rs"]
+mod documents;
 #[path = "cli/export.rs"]
 mod export;
 #[path = "cli/files.rs"]
@@ -66,3 +68,5 @@ mod steering;
 mod tail;
 #[path = "cli/verbatim.rs"]
 mod verbatim;
+#[path = "cli/work.rs"]
+mod work;

@@ -9,6 +9,7 @@ mod append;
 mod changes;
 mod checkpoints;
 mod claims;
+mod documents;
 mod following;
 mod fork;
 mod goals;
@@ -20,8 +21,11 @@ mod jobs;
 pub mod languages;
 mod reading;
 mod requests;
+mod roadmaps;
+mod runs;
 mod search;
 mod threads;
+mod tools;
 mod turn_repair;
 mod workspaces;
 
@@ -68,15 +72,19 @@ pub fn clauses() -> Vec<Clause> {
         changes::CLAUSES,
         checkpoints::CLAUSES,
         claims::CLAUSES,
+        documents::CLAUSES,
         following::CLAUSES,
         fork::CLAUSES,
         goals::CLAUSES,
         inbox::CLAUSES,
         jobs::CLAUSES,
         reading::CLAUSES,
+        roadmaps::CLAUSES,
+        runs::CLAUSES,
         requests::CLAUSES,
         search::CLAUSES,
         threads::CLAUSES,
+        tools::CLAUSES,
         turn_repair::CLAUSES,
         workspaces::CLAUSES,
     ];

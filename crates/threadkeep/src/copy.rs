@@ -12,10 +12,13 @@ use crate::error::{Error, Result};
 use crate::id::{ThreadId, WorkspaceId};
 use crate::item::Hash;
 use crate::live::LiveThread;
+use crate::log::rows::documents::{self, VersionPlace};
 use crate::log::rows::plain::check_thread;
 use crate::log::rows::steering::Steering;
+use crate::log::rows::work::{Belonging, Known, RunStamp};
 use crate::log::rows::{
     self, BranchRow, FileStamp, ItemPage, Listed, Metadata, Missing, RedactedPage, Snapshot, TurnRow, state, steering,
+    work,
 };
 use crate::rollout::scan::Rollout;
 use crate::sources;
@@ -51,10 +54,16 @@ pub struct CopyReport {
     pub unchanged: u64,
     /// Items that were carried, those that threads share counted once.
     pub items: u64,
+    /// Roadmaps that were carried.
+    pub roadmaps: u64,
     /// Messages and requests of the source's threads that can still be acted on: they stay there, so that nobody acts twice.
     pub open: u64,
     /// Threads whose branches end with the same hashes on both sides, compared when all was done.
     pub equal: u64,
+    /// Runs that work for no thread and were carried.
+    pub runs: u64,
+    /// Runs that work for no thread and were left, since there is a later state of them, or another run of their id.
+    pub runs_left: u64,
     /// Threads that were left as they are, and why.
     pub problems: Vec<CopyProblem>,
 }
@@ -71,7 +80,9 @@ pub struct CopyProblem {
 }
 
 impl Store {
-    /// Copies every thread of another store into this one: items, branches, turns, metadata and imported files.
+    /// Copies every thread of another store into this one: items, branches, turns, metadata, imported files, and what stands beside the
+    /// log; also the workflow runs that work for no thread, and the roadmaps of every workspace. A roadmap that has a later version here
+    /// stays. Jobs stay where they are.
     ///
     /// A thread that is here already gets what it lacks, under its claim. One that has here what the source lacks, is written
     /// here, or is damaged there is left and named in the report. Claims stay where they are. A copy that was cut off leaves
@@ -118,6 +129,8 @@ impl Store {
             so_far.items_done += items;
             progress(so_far);
         }
+        copying.all_roadmaps().await?;
+        copying.loose_runs().await?;
         if let From::Store(store) = from {
             copying.report.open = store.inner.db.read(steering::open).await?;
         }
@@ -399,7 +412,7 @@ impl Copying<'_> {
             return self.finish_stub(&source).await;
         }
         if source.state != target.state && (target.shelf == 3 || source.has_other_state(&target)) {
-            self.carry_state(&source.id).await?;
+            self.carry_state(&source).await?;
         }
         let metadata = self.from.metadata(&source.id).await?;
         let files: Vec<FileStamp> = source.files.iter().filter(|file| !target.files.contains(file)).cloned().collect();
@@ -462,8 +475,9 @@ impl Copying<'_> {
     }
 
     /// Puts what stands beside the log of a thread there in the place of what stands here.
-    async fn carry_state(&self, thread: &ThreadId) -> Result<()> {
+    async fn carry_state(&self, source: &Snapshot) -> Result<()> {
         let From::Store(store) = self.from else { return Ok(()) };
+        let thread = &source.id;
         let id = thread.clone();
         let rows = Arc::new(store.inner.db.read(move |tx| state::read(tx, &id)).await?);
         let (id, begun) = (thread.clone(), Arc::clone(&rows));
@@ -494,11 +508,130 @@ impl Copying<'_> {
             };
             self.to.inner.db.write_in(place, terms(), put).await?;
         }
+        self.carry_documents(store, thread).await?;
         for what in [Steering::Messages, Steering::Requests] {
             self.carry_settled(store, what, thread).await?;
         }
         let id = thread.clone();
-        self.to.inner.db.write(terms(), move |tx| state::end(tx, &id)).await
+        self.to.inner.db.write(terms(), move |tx| state::end(tx, &id)).await?;
+        let known = self.workspaces.get(&source.workspace).copied();
+        let workspace = known.ok_or_else(|| Error::not_found("workspace", source.workspace))?;
+        self.carry_runs(store, thread, workspace).await
+    }
+
+    /// Puts the runs of a thread there in the place of those here. What is the same here stays.
+    async fn carry_runs(&self, store: &Store, thread: &ThreadId, workspace: WorkspaceId) -> Result<()> {
+        let id = thread.clone();
+        let there = store.inner.db.read(move |tx| work::runs(tx, &id)).await?;
+        let (id, kept) = (thread.clone(), there.clone());
+        let keep = move |tx: &mut dyn crate::db::Tx| {
+            work::keep_runs(tx, &id, &kept, workspace)?;
+            work::runs(tx, &id)
+        };
+        let here = self.to.inner.db.write(Sync::Written.within(thread.as_str()), keep).await?;
+        for run in there.into_iter().filter(|run| !here.contains(run)) {
+            self.carry_run(store, run, workspace).await?;
+        }
+        Ok(())
+    }
+
+    /// Carries the runs of no thread.
+    async fn loose_runs(&mut self) -> Result<()> {
+        let From::Store(store) = self.from else { return Ok(()) };
+        let mut after = String::new();
+        loop {
+            let from = after;
+            let page = store.inner.db.read(move |tx| work::runs_of_no_thread(tx, &from)).await?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            after = last.id.clone();
+            for (run, workspace) in page {
+                self.loose_run(store, run, workspace).await?;
+            }
+        }
+    }
+
+    async fn loose_run(&mut self, store: &Store, run: RunStamp, workspace: WorkspaceId) -> Result<()> {
+        let workspace = match self.workspaces.get(&workspace) {
+            Some(known) => *known,
+            None => {
+                let info = store.inner.db.read(move |tx| workspaces::get(tx, workspace)).await?;
+                self.adopt(workspace, info).await?
+            }
+        };
+        let sought = run.clone();
+        match self.to.inner.db.read(move |tx| work::known(tx, &sought, workspace)).await? {
+            Known::Same => {}
+            Known::Other => self.report.runs_left += 1,
+            Known::Earlier => {
+                self.carry_run(store, run, workspace).await?;
+                self.report.runs += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries a run with what belongs to it.
+    async fn carry_run(&self, store: &Store, run: RunStamp, workspace: WorkspaceId) -> Result<()> {
+        let sought = run.clone();
+        // One that is gone there meanwhile does not come.
+        let Some(row) = store.inner.db.read(move |tx| work::run(tx, &sought)).await? else { return Ok(()) };
+        let begin = move |tx: &mut dyn crate::db::Tx| work::begin_run(tx, &row, workspace);
+        self.to.inner.db.write(Sync::Written, begin).await?;
+        for what in [Belonging::Parts, Belonging::Candidates] {
+            let mut after = i64::MIN;
+            loop {
+                let (id, from) = (run.id.clone(), after);
+                let page = store.inner.db.read(move |tx| work::belonging(tx, &id, what, from)).await?;
+                let Some(page) = page else { break };
+                after = page.last;
+                let room = self.to.inner.db.place(page.bytes).await;
+                let put = move |tx: &mut dyn crate::db::Tx| work::put_belonging(tx, what, &page);
+                self.to.inner.db.write_in(room, Sync::Written, put).await?;
+            }
+        }
+        self.to.inner.db.write(Sync::Written, move |tx| work::finish_run(tx, &run)).await
+    }
+
+    async fn carry_documents(&self, store: &Store, thread: &ThreadId) -> Result<()> {
+        let mut after = VersionPlace::default();
+        loop {
+            let (id, from) = (thread.clone(), after);
+            let page = store.inner.db.read(move |tx| documents::versions(tx, &id, from.clone())).await?;
+            let (end, place) = (page.end(), self.to.inner.db.place(page.bytes).await);
+            let (id, terms) = (thread.clone(), Sync::Written.within(thread.as_str()));
+            let put = move |tx: &mut dyn crate::db::Tx| documents::put_versions(tx, &id, &page);
+            self.to.inner.db.write_in(place, terms, put).await?;
+            match end {
+                None => return Ok(()),
+                Some(end) => after = end,
+            }
+        }
+    }
+
+    /// Carries the roadmaps of the workspaces that no thread led to.
+    async fn all_roadmaps(&mut self) -> Result<()> {
+        let From::Store(store) = self.from else { return Ok(()) };
+        for id in store.inner.db.read(documents::workspaces_with_roadmaps).await? {
+            if !self.workspaces.contains_key(&id) {
+                let info = store.inner.db.read(move |tx| workspaces::get(tx, id)).await?;
+                self.adopt(id, info).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn carry_roadmaps(&mut self, from: WorkspaceId, here: WorkspaceId) -> Result<()> {
+        let From::Store(store) = self.from else { return Ok(()) };
+        let mut after = String::new();
+        loop {
+            let last = after.clone();
+            let Some(row) = store.inner.db.read(move |tx| documents::roadmap(tx, from, &last)).await? else {
+                return Ok(());
+            };
+            row.id().clone_into(&mut after);
+            let put = move |tx: &mut dyn crate::db::Tx| documents::put_roadmap(tx, here, &row);
+            self.report.roadmaps += u64::from(self.to.inner.db.write(Sync::Written.free().told(), put).await?);
+        }
     }
 
     /// Carries what is settled of a thread's messages or requests.
@@ -553,8 +686,14 @@ impl Copying<'_> {
             return Ok(*known);
         }
         let info = self.from.workspace(thread, id).await?;
+        self.adopt(id, info).await
+    }
+
+    /// Makes a workspace one of here, with its roadmaps: threads that come are linked to them.
+    async fn adopt(&mut self, id: WorkspaceId, info: WorkspaceInfo) -> Result<WorkspaceId> {
         let here = self.to.inner.db.write(Sync::Written, move |tx| workspaces::adopt(tx, &info)).await?;
         self.workspaces.insert(id, here);
+        self.carry_roadmaps(id, here).await?;
         Ok(here)
     }
 }

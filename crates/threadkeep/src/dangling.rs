@@ -204,8 +204,8 @@ impl Search {
 pub(crate) fn words_for(call: &Dangling) -> String {
     let tool = if call.tool.is_empty() { "the tool" } else { &call.tool };
     format!(
-        "[synthetic result: none was recorded. Whoever called {tool} ended before the result was stored. Whether the call was \
-         carried out, and how far, is not known.]"
+        "[synthetic result: none was stored. The call of {tool} was broken off, or its result was lost. Whether it was carried \
+         out, and how far, is not known.]"
     )
 }
 

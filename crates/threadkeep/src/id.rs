@@ -1,4 +1,4 @@
-//! Names of things: threads, jobs, items, branches, workspaces, writers.
+//! Names of things: threads, jobs, roadmaps, runs, items, branches, workspaces, writers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -67,6 +67,24 @@ text_id! {
 text_id! {
     /// The name of a job, by the rules of a thread's.
     JobId, "job id"
+}
+text_id! {
+    /// The name of a roadmap in its workspace, by the rules of a thread's.
+    RoadmapId, "roadmap id"
+}
+
+impl RoadmapId {
+    /// How long one may be.
+    pub(crate) const MAX_BYTES: usize = MAX_ID_BYTES;
+}
+
+text_id! {
+    /// The name of a workflow run, by the rules of a thread's.
+    RunId, "run id"
+}
+text_id! {
+    /// The name of a part of a workflow run (a branch, a leaf, a control node) or of a candidate, by the rules of a thread's.
+    PartId, "part id"
 }
 
 fn broken_rule(id: &str) -> Option<&'static str> {

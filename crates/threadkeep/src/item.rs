@@ -208,6 +208,13 @@ pub(crate) fn check_text(field: &'static str, text: &str, max_bytes: usize) -> R
     Ok(())
 }
 
+/// Refuses what is no JSON, on writing. JSON has no NUL, so both engines hold it as text.
+pub(crate) fn check_json(field: &'static str, text: &str, max_bytes: usize) -> Result<()> {
+    check_text(field, text, max_bytes)?;
+    let read = serde_json::from_str::<serde::de::IgnoredAny>(text);
+    read.map(drop).map_err(|error| Error::invalid(field, format!("it is no JSON: {error}")))
+}
+
 /// A stored item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {

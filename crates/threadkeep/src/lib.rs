@@ -8,7 +8,8 @@
 //! * An **item** is a message, a tool call, a result; it keeps the exact bytes that were given and is never changed.
 //! * A **branch** is a linear run of items. Rewinding or forking begins one; nothing is copied and nothing is lost.
 //! * A **claim** is the right to write a thread. One live writer has it, and its epoch is checked inside every append.
-//! * A **goal** with budgets, named **checkpoints** and the **jobs** of a project stand beside the log, in the same transactions.
+//! * A **goal** with budgets, named **checkpoints**, versioned **documents**, **tools**, and the **jobs**, **roadmaps** and workflow
+//!   **runs** of a project stand beside the log, in the same transactions.
 //! * An **inbox** takes messages into a thread from outside, and **requests** ask somebody for an approval or an enrolment.
 //! * The **chain**: every item's hash binds its content and its parent's hash, so [`Threads::verify`] finds what was changed.
 //!
@@ -45,6 +46,7 @@ mod copy;
 mod cursor;
 mod dangling;
 mod db;
+mod documents;
 mod error;
 mod examine;
 mod finding;
@@ -62,7 +64,9 @@ mod planted;
 mod records;
 mod repair;
 mod requests;
+mod roadmaps;
 mod rollout;
+mod runs;
 mod screen;
 mod seal;
 mod seals;
@@ -76,6 +80,7 @@ mod thread_list;
 mod thread_store;
 mod threads;
 mod time;
+mod tools;
 mod turn;
 mod turns;
 mod view;
@@ -101,6 +106,8 @@ pub use db::postgres::look::postgres_listing;
 pub use db::postgres_statement_texts;
 #[doc(hidden)]
 pub use db::statement_texts;
+pub use documents::schema::{PlanSnapshot, PlanStep, PreferencePin, Scratchpad, StepStatus};
+pub use documents::{Document, DocumentInfo, DocumentKind, DocumentQuery, MAX_DOCUMENT_BYTES, NewDocument};
 pub use error::{Error, Result};
 pub use finding::{Examination, Fact, Finding, Severity};
 pub use follow::{ChangeFollower, Changed, FollowEnd, Follower, InboxWatch, News, RequestWatch, Watch};
@@ -109,7 +116,10 @@ pub use goals::{
     gap_fingerprint,
 };
 pub use host::{Host, ProcessIdentity, ProjectFacts, SystemHost};
-pub use id::{Address, BranchId, GoalId, ItemId, JobId, MessageId, RequestId, ThreadId, WorkspaceId, WriterId};
+pub use id::{
+    Address, BranchId, GoalId, ItemId, JobId, MessageId, PartId, RequestId, RoadmapId, RunId, ThreadId, WorkspaceId,
+    WriterId,
+};
 pub use inbox::{
     MAX_MESSAGE_BYTES, MAX_QUEUED_MESSAGES, Message, MessageEnd, MessageFormat, MessagePolicy, MessageQuery,
     MessageState, NewMessage, TakeInto, TakeMessage, TakenMessage,
@@ -132,10 +142,20 @@ pub use requests::{
     Answer, Channel, Danger, Effect, GivenAnswer, NewRequest, Principal, Request, RequestKind, RequestOption,
     RequestQuery, RequestState, Unowned, UseAnswer, UsedAnswer, call_fingerprint,
 };
+pub use roadmaps::{
+    Access, AccessWord, Aggregation, CaveatPolicy, MAX_ROADMAP_BYTES, NewRoadmap, NodeCounts, NodeKind, NodePatch,
+    NodeStatus, Roadmap, RoadmapInfo, RoadmapLink, RoadmapLinkQuery, RoadmapNode, RoadmapQuery, RoadmapTree,
+    RoadmapUpdate,
+};
 pub use rollout::live::LiveStatus;
 pub use rollout::scan::{LineProblem, RolloutReport};
 pub use rollout::setting::LiveRollouts;
 pub use rollout::{MirrorReport, RebuildReport, RewrittenRollouts};
+pub use runs::candidates::{Candidate, CandidateQuery, Judgement, NewCandidate};
+pub use runs::parts::{NewPart, PartEnd, PartKind, ReplayFrom, RunPart};
+pub use runs::score::Score;
+pub use runs::tree::{RunNode, RunTree, TreeQuery};
+pub use runs::{Interrupted, NewRun, Run, RunEnd, RunPatch, RunQuery, RunStatus};
 pub use screen::{Incoming, Screened};
 pub use seal::{
     Anchors, PurgeRecord, Record, RedactedItem, RedactionRecord, Seal, SealedHead, SealedItem, digest_of_heads,
@@ -155,6 +175,7 @@ pub use thread::{
 };
 pub use thread_store::{BoxFuture, Following, ThreadStore};
 pub use time::Timestamp;
+pub use tools::{Tool, Toolset};
 pub use turn::{Turn, TurnEnd, TurnEnded, TurnStatus};
 pub use turns::TurnQuery;
 pub use uuid::Uuid;

@@ -1,11 +1,14 @@
 //! Live threads: a claim, appends under it, and the promise of what each acknowledgement is worth.
 
 mod checkpoints;
+mod documents;
 mod goals;
 mod inbox;
 mod repairing;
 mod requests;
+mod roadmaps;
 mod taken;
+mod tools;
 mod under_claim;
 
 use std::collections::VecDeque;

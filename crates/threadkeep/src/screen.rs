@@ -122,6 +122,18 @@ impl Screen {
         Ok(())
     }
 
+    /// Screens a text that is a JSON array, and stays one.
+    pub(crate) fn list(&self, field: &'static str, text: &mut Option<String>) -> Result<()> {
+        let given = text.clone();
+        self.json(field, text)?;
+        if let Some(replaced) = text.as_mut().filter(|text| given.as_ref() != Some(*text))
+            && !replaced.trim_ascii_start().starts_with('[')
+        {
+            *replaced = format!("[{replaced}]");
+        }
+        Ok(())
+    }
+
     /// Screens what a new thread says of itself.
     pub(crate) fn details(&self, details: &mut Details) -> Result<()> {
         if self.is_empty() {

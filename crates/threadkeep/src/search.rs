@@ -66,7 +66,7 @@ impl Store {
     /// Writers are not kept waiting. An index that is damaged is made anew.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], [`Error::StorageFull`], [`Error::Corrupt`] where the store is damaged, and as every read.
+    /// [`crate::Error::ReadOnly`], [`crate::Error::StorageFull`], [`crate::Error::Corrupt`] where the store is damaged, and as every read.
     pub async fn index_all(&self, mut progress: impl FnMut(IndexStatus) + Send + 'static) -> Result<IndexStatus> {
         let (indexer, db) = (Arc::clone(&self.inner.indexer), self.inner.db.clone());
         self.inner.check_writable()?;
@@ -91,7 +91,7 @@ impl Store {
     /// Throws the search index away, whatever state it is in; the next search begins a new one.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], and as every write.
+    /// [`crate::Error::ReadOnly`], and as every write.
     pub async fn drop_index(&self) -> Result<()> {
         let indexer = Arc::clone(&self.inner.indexer);
         self.inner.check_writable()?;
@@ -101,7 +101,7 @@ impl Store {
     /// How far the search index is. Makes none.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when it is damaged: the next search makes it anew.
+    /// [`crate::Error::Corrupt`] when it is damaged: the next search makes it anew.
     pub async fn index_status(&self) -> Result<IndexStatus> {
         let (indexer, db) = (Arc::clone(&self.inner.indexer), self.inner.db.clone());
         on_a_thread("threadkeep-search", move || indexer.status(&db)).await

@@ -1,12 +1,16 @@
 //! The handles that users hold: [`Store`], [`Workspace`], and the [`Threads`] that each of them sees.
 
 mod checkpoints;
+mod documents;
 mod goals;
 mod inbox;
 mod jobs;
 mod redacting;
 mod requests;
+mod roadmaps;
+mod runs;
 mod sealing;
+mod tools;
 mod verifying;
 mod visible;
 

@@ -364,24 +364,42 @@ pub(crate) struct Hold {
 /// Locks the thread until the transaction ends, and moves it to the next tick, which is given: greater than that of any earlier
 /// change of the thread. Refuses a thread that is not seen, and a holder that was fenced off.
 pub(crate) fn hold(tx: &mut dyn Tx, hold: &Hold) -> Result<i64> {
-    let id: Value<'_> = hold.thread.as_str().into();
-    let found = query_one(tx, HOLD, &[id], |row| {
+    lock_by(tx, hold)?.next_tick(tx, hold)
+}
+
+/// A thread that is locked until the transaction ends.
+#[derive(Debug)]
+pub(crate) struct Locked {
+    tick: i64,
+    updated: i64,
+}
+
+/// Locks the thread until the transaction ends. Refuses a thread that is not seen, and a holder that was fenced off.
+pub(crate) fn lock_by(tx: &mut dyn Tx, hold: &Hold) -> Result<Locked> {
+    let found = query_one(tx, HOLD, &[hold.thread.as_str().into()], |row| {
         let workspace = row.parse(0, WorkspaceId::from_slice(row.blob(0)?), "16 bytes of an id")?;
         let shelf = row.parse(1, Shelf::from_int(row.int(1)?), "a shelf")?;
-        Ok((workspace, shelf, row.int(2)?, row.int(3)?, row.int(4)?))
+        Ok((workspace, shelf, row.int(2)?, Locked { tick: row.int(3)?, updated: row.int(4)? }))
     })?;
-    let (workspace, shelf, stored, own, place) = found.ok_or_else(|| Error::not_found("thread", &hold.thread))?;
+    let (workspace, shelf, stored, locked) = found.ok_or_else(|| Error::not_found("thread", &hold.thread))?;
     match hold.by {
         By::Anyone(scope) if shelf != Shelf::Stub && (scope == Scope::All || scope == Scope::Workspace(workspace)) => {}
         By::Anyone(_) => return Err(Error::not_found("thread", &hold.thread)),
         By::Holder(epoch) if stored == epoch && matches!(shelf, Shelf::Active | Shelf::Archived) => {}
         By::Holder(epoch) => return Err(append::why_refused(tx, &hold.thread, epoch)?),
     }
-    let top = Top::read(tx)?;
-    let tick = top.next_tick(own);
-    let place = top.updated(&hold.thread, tick, place);
-    tx.execute(MOVE, &[id, tick.into(), place.into(), hold.now.0.into()])?;
-    Ok(tick)
+    Ok(locked)
+}
+
+impl Locked {
+    /// Moves the thread to the next tick, which is given: greater than that of any earlier change of the thread.
+    pub(crate) fn next_tick(&self, tx: &mut dyn Tx, hold: &Hold) -> Result<i64> {
+        let top = Top::read(tx)?;
+        let tick = top.next_tick(self.tick);
+        let place = top.updated(&hold.thread, tick, self.updated);
+        tx.execute(MOVE, &[hold.thread.as_str().into(), tick.into(), place.into(), hold.now.0.into()])?;
+        Ok(tick)
+    }
 }
 
 /// Whether this is the thread's epoch.

@@ -8,6 +8,7 @@ use crate::host::ProjectFacts;
 use crate::id::WorkspaceId;
 use crate::item::check_text;
 use crate::log::order;
+use crate::roadmaps;
 use crate::time::Timestamp;
 
 const MAX_NAME_BYTES: usize = 1024;
@@ -35,6 +36,7 @@ statements! {
     MOVE_KEYS = "UPDATE workspace_keys SET workspace = ?2 WHERE workspace = ?1";
     MOVE_THREADS = "UPDATE threads SET workspace = ?2 WHERE workspace = ?1";
     MOVE_JOBS = "UPDATE jobs SET workspace = ?2 WHERE workspace = ?1";
+    MOVE_RUNS = "UPDATE runs SET workspace = ?2 WHERE workspace = ?1";
     MOVE_REQUESTS = "UPDATE requests SET workspace = ?2 WHERE workspace = ?1";
     DELETE_WORKSPACE = "DELETE FROM workspaces WHERE id = ?1";
     PUT_MERGED = "INSERT INTO facts (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = excluded.value";
@@ -202,6 +204,8 @@ pub(crate) fn remap(tx: &mut dyn Tx, from: WorkspaceId, to: WorkspaceId) -> Resu
         tx.execute(MOVE_KEYS, &args)?;
         tx.execute(MOVE_THREADS, &args)?;
         tx.execute(MOVE_JOBS, &args)?;
+        roadmaps::merge(tx, from, to)?;
+        tx.execute(MOVE_RUNS, &args)?;
         tx.execute(MOVE_REQUESTS, &args)?;
         tx.execute(DELETE_WORKSPACE, &[from.as_bytes().as_slice().into()])?;
         note_merged(tx, from, to)?;

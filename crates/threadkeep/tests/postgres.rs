@@ -11,6 +11,8 @@ mod changes;
 mod differential;
 #[path = "postgres/doctor.rs"]
 mod doctor;
+#[path = "postgres/documents.rs"]
+mod documents;
 #[path = "postgres/dump.rs"]
 mod dump;
 #[path = "postgres/faults.rs"]

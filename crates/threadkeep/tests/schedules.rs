@@ -38,6 +38,7 @@ mod src {
     pub(crate) mod cursor;
     pub(crate) mod dangling;
     pub(crate) mod db;
+    pub(crate) mod documents;
     pub(crate) mod error;
     pub(crate) mod examine;
     pub(crate) mod finding;
@@ -55,7 +56,9 @@ mod src {
     pub(crate) mod records;
     pub(crate) mod repair;
     pub(crate) mod requests;
+    pub(crate) mod roadmaps;
     pub(crate) mod rollout;
+    pub(crate) mod runs;
     pub(crate) mod screen;
     pub(crate) mod seal;
     pub(crate) mod seals;
@@ -69,6 +72,7 @@ mod src {
     pub(crate) mod thread_store;
     pub(crate) mod threads;
     pub(crate) mod time;
+    pub(crate) mod tools;
     pub(crate) mod turn;
     pub(crate) mod turns;
     pub(crate) mod view;
@@ -77,10 +81,10 @@ mod src {
 }
 // The files of the library name each other from the root.
 use src::{
-    backup, branch, chain, changes, checkpoints, claim, claims, content, copy, cursor, dangling, db, error, examine,
-    finding, follow, goals, host, id, inbox, item, jobs, keys, live, log, planted, records, repair, requests, rollout,
-    screen, seal, seals, search, secrets, sources, stats, store, thread, thread_list, thread_store, threads, time,
-    turn, turns, view, workspaces, writers,
+    backup, branch, chain, changes, checkpoints, claim, claims, content, copy, cursor, dangling, db, documents, error,
+    examine, finding, follow, goals, host, id, inbox, item, jobs, keys, live, log, planted, records, repair, requests,
+    roadmaps, rollout, runs, screen, seal, seals, search, secrets, sources, stats, store, thread, thread_list,
+    thread_store, threads, time, tools, turn, turns, view, workspaces, writers,
 };
 // And these as the library shows them.
 use id::ThreadId;

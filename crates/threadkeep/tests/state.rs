@@ -6,12 +6,16 @@
 mod carried;
 #[path = "state/damaged.rs"]
 mod damaged;
+#[path = "state/documents.rs"]
+mod documents;
 #[path = "state/masked.rs"]
 mod masked;
 #[path = "state/steering.rs"]
 mod steering;
 #[path = "state/timed.rs"]
 mod timed;
+#[path = "state/work.rs"]
+mod work;
 
 use std::path::Path;
 

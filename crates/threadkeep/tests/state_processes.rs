@@ -1,9 +1,12 @@
-//! Many processes on one goal, on one queue: every accrual counts, and every job has one worker at a time, on both engines.
+//! Many processes on one goal, on one queue, on one document, on one run: every accrual counts, every job has one worker at a time, no
+//! increment is lost, and every leaf ends once, on both engines.
 //!
 //! A test starts this very binary again with a role in its environment; [`child_entry`] plays that role and says what it did,
 //! a line at a time.
 #![cfg(test)]
 
+#[path = "state_processes/runs.rs"]
+mod runs;
 #[path = "postgres/server.rs"]
 mod server;
 
@@ -17,8 +20,8 @@ use std::time::{Duration, Instant};
 use server::Server;
 use threadkeep::blocking::Store;
 use threadkeep::{
-    ChangeEntry, ChangeQuery, Error, GoalStatus, GoalUsage, JobEnd, JobPatch, JobQuery, JobStatus, NewGoal, NewJob,
-    NewThread, StoreOptions, ThreadId, Uuid,
+    ChangeEntry, ChangeQuery, DocumentQuery, Error, GoalStatus, GoalUsage, JobEnd, JobPatch, JobQuery, JobStatus,
+    NewDocument, NewGoal, NewJob, NewThread, StoreOptions, ThreadId, Uuid,
 };
 
 const ROLE: &str = "THREADKEEP_TEST_ROLE";
@@ -27,6 +30,9 @@ const PLACE: &str = "THREADKEEP_TEST_PLACE";
 const MARK: &str = "@@ ";
 const PROCESSES: usize = 16;
 const ACCRUALS: u64 = 500;
+/// So many processes count, and each so often.
+const COUNTERS: usize = 8;
+const INCREMENTS: u64 = 100;
 const JOBS: usize = 16 * 200;
 /// Longer than anything here may take.
 const HANG: Duration = Duration::from_secs(300);
@@ -74,7 +80,10 @@ fn child_entry() {
     match role.as_str() {
         "accrue" => play_accruer(&store),
         "work" => play_worker(&store),
+        "count" => play_counter(&store),
         "hold" => play_holder(&store),
+        "leaves" => runs::play_leaves(&store),
+        "until_killed" => runs::play_until_killed(&store),
         other => panic!("no such role: {other}"),
     }
     say("done");
@@ -103,6 +112,22 @@ fn play_worker(store: &Store) {
     while let Some(claimed) = store.claim_job(NewJob::QUEUE).unwrap() {
         store.end_job(&claimed.lease, JobEnd::Completed { result: None }).unwrap();
         say(claimed.job.id.as_str());
+    }
+}
+
+/// Adds one to the number that a document holds, again and again: reads, compares and sets.
+fn play_counter(store: &Store) {
+    for _ in 0..INCREMENTS {
+        loop {
+            let found = store.document(&thread(), "number", None).unwrap();
+            let (version, number) = found.map_or((0, 0), |found| (found.info.version, found.text.parse().unwrap()));
+            let next = NewDocument::new("number", (number + 1_u64).to_string()).expecting(version);
+            match store.put_document(&thread(), next) {
+                Ok(info) => break assert_eq!(info.version, version + 1),
+                Err(Error::Conflict { what: "version", .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
     }
 }
 
@@ -167,10 +192,10 @@ impl Drop for Worker {
 }
 
 /// Starts so many, lets all begin together, and gives what each said.
-fn run_together(role: &str, place: &str) -> Vec<Vec<String>> {
-    let mut workers: Vec<Worker> = (0..PROCESSES).map(|_| Worker::start(role, place)).collect();
+fn run_together(processes: usize, role: &str, place: &str) -> Vec<Vec<String>> {
+    let mut workers: Vec<Worker> = (0..processes).map(|_| Worker::start(role, place)).collect();
     workers.iter_mut().for_each(Worker::go);
-    let begin = Arc::new(Barrier::new(PROCESSES));
+    let begin = Arc::new(Barrier::new(processes));
     let listen = |worker: Worker| {
         let begin = Arc::clone(&begin);
         std::thread::spawn(move || {
@@ -237,7 +262,7 @@ fn sixteen_processes_accrue_on_one_goal_and_every_accrual_counts_once() {
         live.set_goal(NewGoal { token_budget: Some(3 * total), ..NewGoal::new("count") }).unwrap();
         let begun = Instant::now();
         let follower = follow(&store, PROCESSES * usize::try_from(ACCRUALS).unwrap());
-        run_together("accrue", &ground.place);
+        run_together(PROCESSES, "accrue", &ground.place);
         let told = follower.join().unwrap();
         assert_whole(&store, &told, ground.name);
         assert!(told.iter().all(|it| (it.area.as_str(), it.verb.as_str()) == ("goal", "changed")), "{}", ground.name);
@@ -258,6 +283,30 @@ fn sixteen_processes_accrue_on_one_goal_and_every_accrual_counts_once() {
 }
 
 #[test]
+fn eight_processes_count_in_one_document_and_no_increment_is_lost() {
+    for ground in grounds() {
+        let store = open(&ground.place);
+        let place = store.workspace(Path::new("/w")).unwrap();
+        place.create_now(NewThread { id: Some(thread()), ..NewThread::default() }).unwrap();
+        run_together(COUNTERS, "count", &ground.place);
+        let total = COUNTERS as u64 * INCREMENTS;
+        let found = store.document(&thread(), "number", None).unwrap().unwrap();
+        assert_eq!((found.text, found.info.version), (total.to_string(), total), "{}", ground.name);
+        let mut query = DocumentQuery { limit: 1_000, cursor: None };
+        let mut versions = Vec::new();
+        loop {
+            let page = store.document_history(&thread(), "number", query.clone()).unwrap();
+            versions.extend(page.entries.into_iter().map(|info| info.version));
+            match page.next_cursor {
+                None => break,
+                cursor => query.cursor = cursor,
+            }
+        }
+        assert_eq!(versions, (1..=total).rev().collect::<Vec<_>>(), "{}", ground.name);
+    }
+}
+
+#[test]
 fn sixteen_processes_claim_from_one_queue_and_each_job_has_one_worker() {
     for ground in grounds() {
         let store = open(&ground.place);
@@ -269,7 +318,7 @@ fn sixteen_processes_claim_from_one_queue_and_each_job_has_one_worker() {
         });
         let begun = Instant::now();
         let follower = follow(&store, 2 * JOBS);
-        let claimed: Vec<String> = run_together("work", &ground.place).into_iter().flatten().collect();
+        let claimed: Vec<String> = run_together(PROCESSES, "work", &ground.place).into_iter().flatten().collect();
         let told = follower.join().unwrap();
         assert_whole(&store, &told, ground.name);
         let mut told: Vec<String> = told.into_iter().filter_map(|it| it.subject).collect();

@@ -74,6 +74,8 @@ pub(super) fn run(args: &CopyArgs, app: &mut App) -> Outcome {
                 "equal": report.equal,
             },
             "items": report.items,
+            "roadmaps": report.roadmaps,
+            "runs": {"carried": report.runs, "left": report.runs_left},
             "open": report.open,
             "problems": report.problems,
         }))?;
@@ -95,6 +97,13 @@ fn write(out: &mut Output, report: &CopyReport) -> Result<(), Failure> {
         number(report.unchanged),
         human::count(report.problems.len() as u64)
     ))?;
+    if report.roadmaps > 0 {
+        out.line(format!("  roadmaps {} carried", number(report.roadmaps)))?;
+    }
+    if report.runs + report.runs_left > 0 {
+        let (carried, left) = (number(report.runs), number(report.runs_left));
+        out.line(format!("  runs     {carried} of no thread carried, {left} left"))?;
+    }
     let mark = if report.equal == report.threads { Ink::Good } else { Ink::Warn };
     let equal = format!("{} of {}", number(report.equal), number(report.threads));
     out.line(format!("  parity   {} end with the same hashes on both sides", out.paint(mark, &equal)))?;

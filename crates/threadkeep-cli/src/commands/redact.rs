@@ -240,6 +240,12 @@ fn write(out: &mut Output, store: &Store, report: &RedactReport, changed: bool) 
     if report.jobs > 0 {
         out.line(format!("  {} of no thread", human::counted(report.jobs, "job", "jobs")))?;
     }
+    if report.roadmaps > 0 {
+        out.line(format!("  {}", human::counted(report.roadmaps, "roadmap", "roadmaps")))?;
+    }
+    if report.runs > 0 {
+        out.line(format!("  {} of no thread", human::counted(report.runs, "run", "runs")))?;
+    }
     write_places(out, store, "cites it, and was left", &report.derived)?;
     write_places(out, store, "has the same payload, and was left", &report.same_payload)?;
     for problem in &report.problems {

@@ -1,9 +1,10 @@
 //! T01: processes that change what stands beside the log are killed at random times, and the store is kept.
 //!
-//! In each round three workers accrue usage on one goal, save checkpoints of a thread of their own, and claim and end jobs of one
-//! queue, one after the other, until each is killed. What was in flight at a kill is told again under the same id by the judge:
-//! every accrual counts once, the latest checkpoint is the one that was acknowledged last or the one in flight, and a job that was
-//! acknowledged as done is never given out again.
+//! In each round three workers accrue usage on one goal, save checkpoints of a thread of their own, write versions of a document of
+//! it, and claim and end jobs of one queue, one after the other, until each is killed. What was in flight at a kill is told again
+//! under the same id by the judge: every accrual counts once, the latest checkpoint is the one that was acknowledged last or the
+//! one in flight, a document's versions have no gap and every write made one of them, and a job that was acknowledged as done is
+//! never given out again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,8 @@ use std::time::Duration;
 use clap::Args;
 use threadkeep::blocking::Store;
 use threadkeep::{
-    GoalUsage, JobEnd, JobId, JobQuery, JobStatus, NewCheckpoint, NewGoal, NewJob, NewThread, ThreadId, Uuid,
+    GoalUsage, JobEnd, JobId, JobQuery, JobStatus, NewCheckpoint, NewDocument, NewGoal, NewJob, NewThread, ThreadId,
+    Uuid,
 };
 
 use crate::Result;
@@ -26,6 +28,8 @@ use crate::report::{Outcome, Stop};
 const WORKERS: u64 = 3;
 /// So many jobs are added in each round.
 const JOBS: u64 = 400;
+/// The document of each lane.
+const DOCUMENT: &str = "marks";
 /// So many names the checkpoints of a thread have.
 const NAMES: u64 = 5;
 /// One that lies leaves out each of so many accruals.
@@ -65,6 +69,9 @@ pub(crate) fn play_changes(beside: &ChangeBeside) -> Result<()> {
         say(format_args!("B c {mark}"));
         live.save_checkpoint(checkpoint(mark)).map_err(told)?;
         say(format_args!("A c {mark}"));
+        say(format_args!("B d {id} {mark}"));
+        let info = live.put_document(document(id, mark)).map_err(told)?;
+        say(format_args!("A d {id} {}", info.version));
         if let Some(claimed) = store.claim_job(NewJob::QUEUE).map_err(told)? {
             let job = &claimed.job.id;
             say(format_args!("C {job} {}", claimed.job.attempts));
@@ -86,6 +93,10 @@ fn checkpoint(mark: u64) -> NewCheckpoint {
     NewCheckpoint::new(format!("c{}", mark % NAMES), format!(r#"{{"mark":{mark},"filler":"{filler}"}}"#))
 }
 
+fn document(id: Uuid, mark: u64) -> NewDocument {
+    NewDocument { id: Some(id), ..NewDocument::new(DOCUMENT, mark.to_string()) }
+}
+
 /// Runs the suite.
 pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     let kills = if plan.server.is_some() { plan.pick(30, 300, 1_000) } else { plan.pick(60, 1_000, 5_000) };
@@ -97,6 +108,7 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     outcome.figure("kills", run.kills);
     outcome.figure("accruals", run.accruals.len());
     outcome.figure("checkpoints acked", run.checkpoints);
+    outcome.figure("versions acked", run.versions);
     outcome.figure("jobs done", run.done.len());
     outcome.figure("jobs taken from the dead", run.retried);
     outcome.figure("in flight", run.in_flight);
@@ -128,12 +140,24 @@ struct Run<'a> {
     /// The last mark of each lane that was acknowledged, and one that may have come after it.
     marks: BTreeMap<u64, (Option<u64>, Option<u64>)>,
     checkpoints: u64,
+    /// Of each lane: what its document was written with and not yet looked at, with the version that was acknowledged.
+    writes: BTreeMap<u64, Vec<Write>>,
+    /// The newest version of each lane's document that was looked at.
+    seen: BTreeMap<u64, u64>,
+    versions: u64,
     jobs: u64,
     done: BTreeSet<JobId>,
     /// Those of the last round, which are looked at one by one; at the end all are counted.
     fresh: Vec<JobId>,
     retried: u64,
     tally: Tally,
+}
+
+/// A version that was asked for.
+struct Write {
+    id: Uuid,
+    mark: u64,
+    version: Option<u64>,
 }
 
 impl<'a> Run<'a> {
@@ -160,6 +184,9 @@ impl<'a> Run<'a> {
             accruals: BTreeMap::new(),
             marks: BTreeMap::new(),
             checkpoints: 0,
+            writes: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            versions: 0,
             jobs: 0,
             done: BTreeSet::new(),
             fresh: Vec::new(),
@@ -230,6 +257,18 @@ impl<'a> Run<'a> {
                     self.checkpoints += 1;
                     self.marks.insert(lane, (mark.parse().ok(), None));
                 }
+                ["B", "d", id, mark] => {
+                    if let (Ok(id), Ok(mark)) = (id.parse(), mark.parse()) {
+                        self.writes.entry(lane).or_default().push(Write { id, mark, version: None });
+                    }
+                }
+                ["A", "d", id, version] => {
+                    self.versions += 1;
+                    let writes = self.writes.entry(lane).or_default();
+                    if let Some(write) = writes.iter_mut().find(|write| write.id.to_string() == *id) {
+                        write.version = version.parse().ok();
+                    }
+                }
                 ["C", job, attempts] => {
                     self.retried += u64::from(*attempts != "1");
                     if JobId::new(*job).is_ok_and(|id| self.done.contains(&id)) {
@@ -290,6 +329,7 @@ impl<'a> Run<'a> {
             }
             (*acked, *in_flight) = (mark, None);
         }
+        self.judge_documents(&store)?;
         for id in std::mem::take(&mut self.fresh) {
             let job = store.job(&id)?;
             if job.status != JobStatus::Completed {
@@ -299,6 +339,40 @@ impl<'a> Run<'a> {
         let verified = store.verify_all(|_| {})?;
         for (thread, _) in verified.invalid {
             self.tally.add(Rule::Altered, format!("{thread} does not verify"));
+        }
+        Ok(())
+    }
+
+    /// Looks at the versions that came since the last time: each write made the one that was acknowledged, what was in flight made
+    /// one or none, and told again makes no second one.
+    fn judge_documents(&mut self, store: &Store) -> threadkeep::Result<()> {
+        for (number, writes) in std::mem::take(&mut self.writes) {
+            let (thread, mut last) = (lane(number), self.seen.get(&number).copied().unwrap_or(0));
+            for write in writes {
+                self.in_flight += u64::from(write.version.is_none());
+                let version = store.put_document(&thread, document(write.id, write.mark))?.version;
+                if version != last + 1 {
+                    let words = format!("mark {} of lane {number} is version {version}, not {}", write.mark, last + 1);
+                    self.tally.add(if version > last { Rule::Duplicate } else { Rule::Unequal }, words);
+                }
+                if write.version.is_some_and(|acked| acked != version) {
+                    let words =
+                        format!("version {:?} of lane {number} was acknowledged, and is {version}", write.version);
+                    self.tally.add(Rule::AckedLost, words);
+                }
+                let text = store.document(&thread, DOCUMENT, Some(version))?.map(|found| found.text);
+                if text != Some(write.mark.to_string()) {
+                    let words = format!("version {version} of lane {number} says {text:?}, not {}", write.mark);
+                    self.tally.add(Rule::Altered, words);
+                }
+                last = version;
+            }
+            let current = store.document(&thread, DOCUMENT, None)?.map_or(0, |found| found.info.version);
+            if current != last {
+                let words = format!("lane {number} has {current} versions, and {last} were asked for");
+                self.tally.add(Rule::Phantom, words);
+            }
+            self.seen.insert(number, current);
         }
         Ok(())
     }

@@ -46,6 +46,160 @@ INSERT INTO changes (workspace, thread, area, verb, subject, tick, at)
 
 -- == Tools and workflow runs ==
 
+-- The tools of a thread in their order, replaced as a whole.
+CREATE TABLE tools (
+  thread       TEXT COLLATE "C" NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
+  position     BIGINT NOT NULL CHECK (position >= 0),
+  name         TEXT COLLATE "C" NOT NULL,
+  description  TEXT COLLATE "C",
+  input_schema TEXT COLLATE "C" NOT NULL,
+  extra        TEXT COLLATE "C",
+  PRIMARY KEY (thread, position),
+  UNIQUE (thread, name)
+);
+
+-- Runs of workflows. `place` is the order in which they were started; `tick` is one more than that of any run with each change of
+-- a run or of what belongs to it.
+CREATE TABLE runs (
+  id           TEXT COLLATE "C" NOT NULL PRIMARY KEY,
+  workspace    BYTEA NOT NULL REFERENCES workspaces (id),
+  thread       TEXT COLLATE "C" REFERENCES threads (id) ON DELETE CASCADE,
+  workflow     TEXT COLLATE "C" NOT NULL,
+  goal         TEXT COLLATE "C",
+  status       TEXT COLLATE "C" NOT NULL,
+  reason       TEXT COLLATE "C",
+  input_hash   TEXT COLLATE "C",
+  metadata     TEXT COLLATE "C",
+  started_at   BIGINT NOT NULL,
+  completed_at BIGINT CHECK (completed_at >= started_at),
+  place        BIGINT NOT NULL,
+  tick         BIGINT NOT NULL,
+  CHECK (completed_at IS NULL OR status NOT IN ('pending', 'running', 'paused')),
+  CHECK (completed_at IS NOT NULL OR status NOT IN ('completed', 'failed', 'cancelled', 'interrupted'))
+);
+CREATE INDEX runs_place ON runs (place, id);
+CREATE INDEX runs_workspace ON runs (workspace, place, id);
+CREATE INDEX runs_status ON runs (status, place, id);
+CREATE INDEX runs_workflow ON runs (workflow, place, id);
+CREATE INDEX runs_thread ON runs (thread, place, id) WHERE thread IS NOT NULL;
+CREATE INDEX runs_tick ON runs (tick);
+
+-- What a run does: its branches, its leaves and its control nodes. `name` is the branch's id, the leaf's or the control node's;
+-- `about` the branch's node, the leaf's task or the control node's kind; `list` the leaf's artifacts or the control node's chosen
+-- children.
+CREATE TABLE run_parts (
+  id           TEXT COLLATE "C" NOT NULL PRIMARY KEY,
+  run          TEXT COLLATE "C" NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+  place        BIGINT NOT NULL,
+  kind         TEXT COLLATE "C" NOT NULL CHECK (kind IN ('branch', 'leaf', 'control')),
+  branch       TEXT COLLATE "C" REFERENCES run_parts (id) ON DELETE SET NULL,
+  name         TEXT COLLATE "C" NOT NULL,
+  about        TEXT COLLATE "C" NOT NULL,
+  input_hash   TEXT COLLATE "C",
+  status       TEXT COLLATE "C" NOT NULL,
+  reason       TEXT COLLATE "C",
+  result       TEXT COLLATE "C",
+  list         TEXT COLLATE "C",
+  started_at   BIGINT NOT NULL,
+  completed_at BIGINT CHECK (completed_at >= started_at),
+  CHECK (kind = 'leaf' OR (branch IS NULL AND input_hash IS NULL)),
+  CHECK (kind <> 'branch' OR list IS NULL),
+  CHECK (completed_at IS NULL OR status NOT IN ('pending', 'running', 'paused')),
+  CHECK (completed_at IS NOT NULL OR status NOT IN ('completed', 'failed', 'cancelled', 'interrupted'))
+);
+CREATE UNIQUE INDEX run_parts_order ON run_parts (run, place);
+CREATE INDEX run_parts_kind ON run_parts (run, kind, place);
+CREATE INDEX run_parts_branch ON run_parts (branch, place) WHERE branch IS NOT NULL;
+CREATE INDEX run_parts_replay ON run_parts (name, input_hash, run, place) WHERE kind = 'leaf' AND status = 'completed';
+
+-- What a control node had to choose from. A score is the text of a number; `score_order` is a number that is greater for a greater
+-- one, and the least number where there is none.
+CREATE TABLE run_candidates (
+  id          TEXT COLLATE "C" NOT NULL PRIMARY KEY,
+  run         TEXT COLLATE "C" NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+  control     TEXT COLLATE "C" NOT NULL REFERENCES run_parts (id) ON DELETE CASCADE,
+  branch      TEXT COLLATE "C" REFERENCES run_parts (id) ON DELETE SET NULL,
+  place       BIGINT NOT NULL,
+  name        TEXT COLLATE "C" NOT NULL,
+  score       TEXT COLLATE "C",
+  score_order BIGINT NOT NULL,
+  passed      BIGINT CHECK (passed IN (0, 1)),
+  rationale   TEXT COLLATE "C",
+  created_at  BIGINT NOT NULL
+);
+CREATE UNIQUE INDEX run_candidates_order ON run_candidates (run, place);
+CREATE INDEX run_candidates_control ON run_candidates (control, place);
+CREATE INDEX run_candidates_score ON run_candidates (control, score_order DESC, place);
+CREATE INDEX run_candidates_branch ON run_candidates (branch) WHERE branch IS NOT NULL;
+
 -- == Documents ==
 
+-- The versions of a thread's documents: JSON texts, compressed. One without a digest deleted the document. The change is the id
+-- of the call that made the version: a repeated call makes no other.
+CREATE TABLE document_versions (
+  thread     TEXT COLLATE "C" NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
+  name       TEXT COLLATE "C" NOT NULL,
+  version    BIGINT NOT NULL CHECK (version >= 1),
+  kind       TEXT COLLATE "C" NOT NULL,
+  is_current BIGINT NOT NULL CHECK (is_current IN (0, 1)),
+  change     BYTEA NOT NULL,
+  created_at BIGINT NOT NULL,
+  tick       BIGINT NOT NULL,
+  digest     BYTEA,
+  size       BIGINT NOT NULL CHECK (size >= 0),
+  encoding   BIGINT NOT NULL,
+  data       BYTEA,
+  PRIMARY KEY (thread, name, version),
+  CHECK ((digest IS NULL) = (data IS NULL))
+);
+CREATE UNIQUE INDEX document_versions_current ON document_versions (thread, name) WHERE is_current = 1;
+CREATE UNIQUE INDEX document_versions_change ON document_versions (thread, change);
+-- The server's statistics are copies of values, which a redaction can't reach. Names of documents stand in the feed, too.
+ALTER TABLE document_versions ALTER COLUMN name SET STATISTICS 0, ALTER COLUMN data SET STATISTICS 0;
+ALTER TABLE changes ALTER COLUMN subject SET STATISTICS 0;
+
 -- == Roadmaps ==
+
+-- The trees of a workspace's work, each a TOML text. The change is the id of the call that made the version.
+CREATE TABLE roadmaps (
+  workspace  BYTEA NOT NULL REFERENCES workspaces (id) ON DELETE CASCADE,
+  id         TEXT COLLATE "C" NOT NULL,
+  title      TEXT COLLATE "C",
+  version    BIGINT NOT NULL CHECK (version >= 1),
+  change     BYTEA NOT NULL,
+  created_at BIGINT NOT NULL,
+  updated_at BIGINT NOT NULL,
+  tick       BIGINT NOT NULL,
+  tree       TEXT COLLATE "C" NOT NULL,
+  PRIMARY KEY (workspace, id)
+);
+CREATE INDEX roadmaps_id ON roadmaps (id);
+CREATE INDEX roadmaps_tick ON roadmaps (tick, workspace, id);
+CREATE INDEX roadmaps_workspace_tick ON roadmaps (workspace, tick, id);
+
+-- What a thread works on: a roadmap, or a node of it.
+CREATE TABLE roadmap_links (
+  thread    TEXT COLLATE "C" NOT NULL PRIMARY KEY REFERENCES threads (id) ON DELETE CASCADE,
+  workspace BYTEA NOT NULL,
+  roadmap   TEXT COLLATE "C" NOT NULL,
+  node      TEXT COLLATE "C",
+  linked_at BIGINT NOT NULL,
+  tick      BIGINT NOT NULL,
+  FOREIGN KEY (workspace, roadmap) REFERENCES roadmaps (workspace, id) ON DELETE CASCADE ON UPDATE CASCADE
+);
+CREATE INDEX roadmap_links_roadmap ON roadmap_links (workspace, roadmap, thread);
+ALTER TABLE roadmaps ALTER COLUMN title SET STATISTICS 0, ALTER COLUMN tree SET STATISTICS 0;
+ALTER TABLE roadmap_links ALTER COLUMN node SET STATISTICS 0;
+
+-- == Statistics ==
+
+-- What the planner samples would keep values of content that was taken away.
+ALTER TABLE tools ALTER COLUMN description SET STATISTICS 0, ALTER COLUMN input_schema SET STATISTICS 0, ALTER COLUMN extra SET STATISTICS 0;
+ALTER TABLE runs ALTER COLUMN goal SET STATISTICS 0, ALTER COLUMN reason SET STATISTICS 0, ALTER COLUMN metadata SET STATISTICS 0;
+ALTER TABLE run_parts ALTER COLUMN about SET STATISTICS 0, ALTER COLUMN reason SET STATISTICS 0, ALTER COLUMN result SET STATISTICS 0,
+  ALTER COLUMN list SET STATISTICS 0;
+ALTER TABLE run_candidates ALTER COLUMN rationale SET STATISTICS 0;
+ALTER TABLE goals ALTER COLUMN objective SET STATISTICS 0, ALTER COLUMN pause_reason SET STATISTICS 0;
+ALTER TABLE jobs ALTER COLUMN name SET STATISTICS 0, ALTER COLUMN detail SET STATISTICS 0, ALTER COLUMN payload SET STATISTICS 0,
+  ALTER COLUMN result SET STATISTICS 0, ALTER COLUMN error SET STATISTICS 0;
+ALTER TABLE checkpoint_states ALTER COLUMN data SET STATISTICS 0;

@@ -8,8 +8,9 @@ use crate::blocking::{LiveThread, Store, Threads};
 use crate::concurrency::thread;
 use crate::error::Error;
 use crate::{
-    ActivityQuery, AppendOptions, ChangeEntry, ChangeQuery, Durability, GoalUsage, NewCheckpoint, NewGoal, NewJob,
-    NewThread, RedactOptions, Shelf, Status, ThreadId, ThreadPatch, TurnEnd,
+    ActivityQuery, AppendOptions, ChangeEntry, ChangeQuery, Durability, GoalUsage, Hash, Judgement, NewCandidate,
+    NewCheckpoint, NewDocument, NewGoal, NewJob, NewPart, NewRoadmap, NewRun, NewThread, NodePatch, NodeStatus,
+    PartEnd, PartId, PartKind, RedactOptions, RoadmapId, RunId, Shelf, Status, ThreadId, ThreadPatch, Tool, TurnEnd,
 };
 
 /// Longer than anything here may take.
@@ -41,6 +42,10 @@ pub(super) fn now(store: &Store) -> Result<String, Error> {
             return store.latest_change();
         }
     }
+}
+
+fn since_cursor(store: &Store, cursor: String) -> Result<Vec<ChangeEntry>, Error> {
+    since(store, &ChangeQuery { since: Some(cursor), ..ChangeQuery::default() })
 }
 
 pub(super) fn words(changes: &[ChangeEntry]) -> Vec<String> {
@@ -107,6 +112,52 @@ promises! {
         ensure_eq!((items(&first)?, items(&second)?), (before + 2, 1));
     }
 
+    /// Tools are told with their thread, and only when they are others.
+    fn tools_are_told(store) {
+        let live = thread_with(store, &["a"])?;
+        let since = now(store)?;
+        let list = || vec![Tool::new("read", "{}")];
+        live.set_tools(list(), None)?;
+        live.set_tools(list(), None)?;
+        store.set_tools(live.id(), vec![Tool::new("write", "{}")], None)?;
+        ensure_err!(store.set_tools(live.id(), list(), Some(Hash::of(b"x"))), Error::Conflict { .. });
+        store.set_tools(live.id(), Vec::new(), None)?;
+        store.set_tools(live.id(), Vec::new(), None)?;
+        let told = since_cursor(store, since)?;
+        ensure_eq!(words(&told), ["tools created", "tools changed", "tools deleted"]);
+        ensure!(told.iter().all(|it| it.thread.as_ref() == Some(live.id()) && it.tick.is_some()));
+    }
+
+    /// Runs are told with their thread, or with their workspace alone, for whatever of them changed, and nothing where nothing did.
+    fn runs_are_told(store) {
+        let live = thread_with(store, &["a"])?;
+        let since = now(store)?;
+        let named = |id: &str| NewRun { id: RunId::new(id).ok(), ..NewRun::new("review") };
+        let run = store.start_run(NewRun { thread: Some(live.id().clone()), ..named("r") })?;
+        store.start_run(NewRun { thread: Some(live.id().clone()), ..named("r") })?;
+        let kind = PartKind::Control { node: "pick".to_owned(), control: "best_of".to_owned() };
+        let part = store.start_part(&run.id, NewPart { id: PartId::new("p").ok(), ..NewPart::new(kind.clone()) })?;
+        store.start_part(&run.id, NewPart { id: PartId::new("p").ok(), ..NewPart::new(kind) })?;
+        let candidate = store.add_candidate(&run.id, NewCandidate::new(part.id.clone(), "one"))?;
+        for _ in 0..2 {
+            store.judge_candidate(&candidate.id, Judgement { passed: Some(true), ..Judgement::default() })?;
+            store.end_part(&part.id, PartEnd::completed("1"))?;
+            store.interrupt_run(&run.id, "it died")?;
+        }
+        store.delete_run(&run.id)?;
+        let told = since_cursor(store, since)?;
+        ensure_eq!(words(&told), [
+            "run created r", "run changed r", "run changed r", "run changed r", "run changed r", "run changed r", "run deleted r",
+        ]);
+        ensure!(told.iter().all(|it| it.thread.as_ref() == Some(live.id())));
+        let since = now(store)?;
+        let place = workspace(store)?;
+        place.start_run(named("of-none"))?;
+        let told = since_cursor(store, since)?;
+        ensure_eq!(words(&told), ["run created of-none"]);
+        ensure!(told.iter().all(|it| it.thread.is_none() && it.workspace == place.info().id));
+    }
+
     /// Jobs are told with their thread, or with their workspace alone.
     fn changes_of_jobs_are_told(store) {
         let (place, live) = (workspace(store)?, thread_with(store, &["x"])?);
@@ -125,6 +176,35 @@ promises! {
         let of_thread = ChangeQuery { since: Some(cursor), thread: Some(live.id().clone()), ..ChangeQuery::default() };
         ensure_eq!(since(store, &of_thread)?, told[..3].to_vec());
         ensure_eq!(told[3].thread, None);
+    }
+
+    /// Versions of documents and links are told with their thread, roadmaps with their workspace; what made none is not.
+    fn changes_of_documents_and_roadmaps_are_told(store) {
+        let (place, live) = (workspace(store)?, thread_with(store, &["x"])?);
+        let cursor = now(store)?;
+        let id = Some(crate::Uuid::from_u128(9));
+        for _ in 0..2 {
+            live.put_document(NewDocument { id, ..NewDocument::new("notes", "{}") })?;
+        }
+        store.patch_document(live.id(), NewDocument::new("notes", "{\"a\":1}"))?;
+        ensure!(store.put_document(live.id(), NewDocument::new("notes", "1").expecting(1)).is_err());
+        ensure_eq!((store.trim_document(live.id(), "notes", 0)?, store.trim_document(live.id(), "notes", 0)?), (1, 0));
+        ensure_eq!((store.delete_document(live.id(), "notes", None)?, store.delete_document(live.id(), "notes", None)?), (true, false));
+        let way = RoadmapId::new("way")?;
+        place.create_roadmap(NewRoadmap::new(way.clone(), "[[subtask]]\nid = \"a\"\ninstruction = \"\"\n"))?;
+        for _ in 0..2 {
+            live.link_roadmap(&way, None)?;
+            place.set_roadmap_node(&way, "a", NodePatch { status: Some(NodeStatus::Done), ..NodePatch::default() })?;
+        }
+        ensure_eq!((live.unlink_roadmap()?, live.unlink_roadmap()?), (true, false));
+        ensure_eq!((store.delete_roadmap(&way, None)?, store.delete_roadmap(&way, None)?), (true, false));
+        let told = since(store, &ChangeQuery { since: Some(cursor.clone()), ..ChangeQuery::default() })?;
+        ensure_eq!(words(&told), [
+            "document created notes", "document changed notes", "document changed notes", "document deleted notes",
+            "roadmap created way", "roadmap created way", "roadmap changed way", "roadmap deleted way", "roadmap deleted way",
+        ]);
+        let of_thread: Vec<bool> = told.iter().map(|it| it.thread.is_some()).collect();
+        ensure_eq!(of_thread, [true, true, true, true, false, true, false, true, false]);
     }
 
     /// Pages of any size give the same changes; the cursor of each change goes on behind it, and so does that of an empty page.

@@ -42,7 +42,11 @@ statements! {
     DELETE_GOAL_USAGE = "DELETE FROM goal_usage WHERE thread = ?1";
     DELETE_CHECKPOINTS = "DELETE FROM checkpoints WHERE thread = ?1";
     DELETE_CHECKPOINT_STATES = "DELETE FROM checkpoint_states WHERE thread = ?1";
+    DELETE_DOCUMENTS = "DELETE FROM document_versions WHERE thread = ?1";
+    DELETE_ROADMAP_LINK = "DELETE FROM roadmap_links WHERE thread = ?1";
     DELETE_JOBS = "DELETE FROM jobs WHERE thread = ?1";
+    DELETE_TOOLS = "DELETE FROM tools WHERE thread = ?1";
+    DELETE_RUNS = "DELETE FROM runs WHERE thread = ?1";
     DELETE_MESSAGES = "DELETE FROM messages WHERE thread = ?1";
     DELETE_REQUESTS = "DELETE FROM requests WHERE thread = ?1";
     DROP_SEGMENTS = "DELETE FROM segments WHERE source IN (SELECT key FROM sources WHERE thread = ?1)";
@@ -136,15 +140,20 @@ pub(crate) fn begin(
     tx.execute(DELETE_CLAIM, &[id])?;
     tx.execute(DROP_LABELS, &[id])?;
     tx.execute(DELETE_TURNS, &[id])?;
-    for state in [
+    let beside = [
         DELETE_GOALS,
         DELETE_GOAL_USAGE,
         DELETE_CHECKPOINTS,
         DELETE_CHECKPOINT_STATES,
+        DELETE_DOCUMENTS,
+        DELETE_ROADMAP_LINK,
         DELETE_JOBS,
+        DELETE_TOOLS,
+        DELETE_RUNS,
         DELETE_MESSAGES,
         DELETE_REQUESTS,
-    ] {
+    ];
+    for state in beside {
         tx.execute(state, &[id])?;
     }
     tx.execute(DROP_SEGMENTS, &[id])?;

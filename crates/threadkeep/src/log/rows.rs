@@ -4,9 +4,11 @@
 //! What is put is checked first: nothing that verification would reject leaves its store. A thread that is being put is a stub
 //! without metadata until all of its rows are there.
 
+pub(crate) mod documents;
 pub(crate) mod plain;
 pub(crate) mod state;
 pub(crate) mod steering;
+pub(crate) mod work;
 
 use std::ops::ControlFlow;
 
@@ -265,7 +267,7 @@ impl Snapshot {
             && !self.has_other_state(other)
     }
 
-    /// Whether goals or checkpoints differ, and the other one's are not the later ones: changed, or masked.
+    /// Whether goals, checkpoints, documents or links differ, and the other one's are not the later ones: changed, or masked.
     pub(crate) fn has_other_state(&self, other: &Self) -> bool {
         self.state != other.state && self.updated_at >= other.updated_at && self.version >= other.version
     }

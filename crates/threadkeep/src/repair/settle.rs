@@ -57,6 +57,16 @@ statements! {
         start_ticks, claimed_at, heartbeat_at, created_at, updated_at, ended_at, tick)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26,
           ?27, ?28, ?29, ?30, ?31, ?32, ?33) ON CONFLICT DO NOTHING";
+    PUT_TOOL = "INSERT INTO tools (thread, position, name, description, input_schema, extra) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        ON CONFLICT DO NOTHING";
+    PUT_RUN = "INSERT INTO runs (id, workspace, thread, workflow, goal, status, reason, input_hash, metadata, started_at, completed_at,
+        place, tick) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) ON CONFLICT DO NOTHING";
+    PUT_PART = "INSERT INTO run_parts (id, run, place, kind, branch, name, about, input_hash, status, reason, result, list, started_at,
+        completed_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) ON CONFLICT DO NOTHING";
+    PUT_CANDIDATE = "INSERT INTO run_candidates (id, run, control, branch, place, name, score, score_order, passed, rationale, created_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT DO NOTHING";
+    IS_RUN = "SELECT 1 FROM runs WHERE id = ?1";
+    IS_PART = "SELECT 1 FROM run_parts WHERE id = ?1";
     PUT_SALVAGED_MESSAGE = "INSERT INTO messages (id, thread, number, key, state, policy, priority, urgency, place, format, body, masked,
         sender, source, accepted_at, expires_at, token, epoch, item, turn, taken_at, delivered_at, ended_at, outcome, tick)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)
@@ -68,7 +78,17 @@ statements! {
           ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34) ON CONFLICT DO NOTHING";
     IS_PROMPT = "SELECT 1 FROM items WHERE source_id = ?1";
     GREATEST_BESIDE = "SELECT coalesce(max(tick), 0) FROM (SELECT tick FROM goals WHERE thread = ?1
-        UNION ALL SELECT tick FROM checkpoints WHERE thread = ?1 UNION ALL SELECT tick FROM messages WHERE thread = ?1) AS ticks";
+        UNION ALL SELECT tick FROM checkpoints WHERE thread = ?1 UNION ALL SELECT tick FROM messages WHERE thread = ?1
+        UNION ALL SELECT tick FROM document_versions WHERE thread = ?1
+        UNION ALL SELECT tick FROM roadmap_links WHERE thread = ?1) AS ticks";
+    PUT_DOCUMENT = "INSERT INTO document_versions (thread, name, version, kind, is_current, change, created_at, tick, digest, size,
+        encoding, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT DO NOTHING";
+    NEWEST_DOCUMENTS = "UPDATE document_versions SET is_current = 1 WHERE version = (SELECT max(version) FROM document_versions same
+        WHERE same.thread = document_versions.thread AND same.name = document_versions.name)";
+    PUT_ROADMAP = "INSERT INTO roadmaps (workspace, id, title, version, change, created_at, updated_at, tick, tree)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING";
+    PUT_ROADMAP_LINK = "INSERT INTO roadmap_links (thread, workspace, roadmap, node, linked_at, tick)
+        SELECT ?1, workspace, id, ?4, ?5, ?6 FROM roadmaps WHERE workspace = ?2 AND id = ?3 ON CONFLICT DO NOTHING";
     DROP_STRAY_HEADS = "DELETE FROM seal_heads WHERE seal NOT IN (SELECT number FROM seals)";
     DROP_STRAY_KEYS = "DELETE FROM workspace_keys WHERE workspace NOT IN (SELECT id FROM workspaces)";
     BRANCH_OWNER = "SELECT thread FROM branches WHERE key = ?1";
@@ -304,7 +324,10 @@ fn put_state(tx: &mut dyn Tx, salvage: &Salvage) -> Result<()> {
         put_row(tx, PUT_CHECKPOINT, &row)
     })?;
     tx.execute(DROP_UNUSED_STATES, &[])?;
+    put_documents(tx, salvage)?;
     salvage.rows("jobs", &mut |row| put_in_workspace(tx, PUT_JOB, &row))?;
+    put_tools(tx, salvage)?;
+    put_runs(tx, salvage)?;
     put_steering(tx, salvage)
 }
 
@@ -325,6 +348,101 @@ fn put_steering(tx: &mut dyn Tx, salvage: &Salvage) -> Result<()> {
         let could_be_used_twice = is_answered && !matches!(row.get(32), Some(Owned::Blob(_)));
         if could_be_used_twice { Ok(()) } else { put_in_workspace(tx, PUT_SALVAGED_REQUEST, &row) }
     })
+}
+
+/// Keeps the tools of a thread when none of them is lost: some of a list are another list.
+fn put_tools(tx: &mut dyn Tx, salvage: &Salvage) -> Result<()> {
+    let mut tools: BTreeMap<String, BTreeMap<i64, Vec<Owned>>> = BTreeMap::new();
+    salvage.rows("tools", &mut |row| {
+        if let [Owned::Text(thread), Owned::Int(position), ..] = row.as_slice() {
+            tools.entry(thread.clone()).or_default().insert(*position, row);
+        }
+        Ok(())
+    })?;
+    for (thread, tools) in tools {
+        let is_whole = tools.keys().zip(0..).all(|(position, expected)| *position == expected);
+        if is_whole && is_thread(tx, &thread)? {
+            tools.values().try_for_each(|row| put_row(tx, PUT_TOOL, row))?;
+        }
+    }
+    Ok(())
+}
+
+/// Keeps runs, and what belongs to those that are here. A part whose branch is lost is on none.
+fn put_runs(tx: &mut dyn Tx, salvage: &Salvage) -> Result<()> {
+    salvage.rows("runs", &mut |row| put_in_workspace(tx, PUT_RUN, &row))?;
+    // Branches first, which leaves are on.
+    for are_on_branches in [false, true] {
+        salvage.rows("run_parts", &mut |mut row| {
+            let is_on_branch = matches!(row.get(4), Some(Owned::Text(_)));
+            let has_run = is_there(tx, IS_RUN, row.get(1))?;
+            if is_on_branch != are_on_branches || !has_run {
+                return Ok(());
+            }
+            without_lost(tx, row.get_mut(4))?;
+            put_row(tx, PUT_PART, &row)
+        })?;
+    }
+    salvage.rows("run_candidates", &mut |mut row| {
+        if !is_there(tx, IS_RUN, row.get(1))? || !is_there(tx, IS_PART, row.get(2))? {
+            return Ok(());
+        }
+        without_lost(tx, row.get_mut(3))?;
+        put_row(tx, PUT_CANDIDATE, &row)
+    })
+}
+
+/// Keeps documents, each version that proves itself, the newest of them as the current one; and roadmaps with their links. A
+/// roadmap whose text is no tree is kept as it is: it says so itself.
+fn put_documents(tx: &mut dyn Tx, salvage: &Salvage) -> Result<()> {
+    salvage.rows("document_versions", &mut |mut row| {
+        let [Owned::Text(thread), .., digest, Owned::Int(size), Owned::Int(encoding), data] = row.as_slice() else {
+            return Ok(());
+        };
+        let proves_itself = match (digest, data) {
+            (Owned::Null, Owned::Null) => true,
+            (Owned::Blob(digest), Owned::Blob(data)) => {
+                let whole = content::decode_blob(*encoding, usize::try_from(*size).unwrap_or(0), data);
+                whole.is_ok_and(|bytes| Hash::of(&bytes).0.as_slice() == digest)
+            }
+            _ => false,
+        };
+        if !proves_itself || !is_thread(tx, thread)? {
+            return Ok(());
+        }
+        // Which one is the newest is seen when all are there.
+        if let Some(is_current) = row.get_mut(4) {
+            *is_current = Owned::Int(0);
+        }
+        put_row(tx, PUT_DOCUMENT, &row)
+    })?;
+    tx.execute(NEWEST_DOCUMENTS, &[])?;
+    salvage.rows("roadmaps", &mut |row| {
+        let Some(workspace @ Owned::Blob(_)) = row.first() else { return Ok(()) };
+        let has_workspace = query_one(tx, IS_WORKSPACE, &[workspace.value()], |_| Ok(()))?.is_some();
+        if has_workspace { put_row(tx, PUT_ROADMAP, &row) } else { Ok(()) }
+    })?;
+    salvage.rows("roadmap_links", &mut |row| match row.first() {
+        Some(Owned::Text(thread)) if is_thread(tx, thread)? => put_row(tx, PUT_ROADMAP_LINK, &row),
+        _ => Ok(()),
+    })
+}
+
+fn is_there(tx: &mut dyn Tx, statement: Statement, id: Option<&Owned>) -> Result<bool> {
+    match id {
+        Some(id @ Owned::Text(_)) => Ok(query_one(tx, statement, &[id.value()], |_| Ok(()))?.is_some()),
+        _ => Ok(false),
+    }
+}
+
+/// Takes a link to a part away that is lost.
+fn without_lost(tx: &mut dyn Tx, part: Option<&mut Owned>) -> Result<()> {
+    if let Some(part @ Owned::Text(_)) = part
+        && !is_there(tx, IS_PART, Some(part))?
+    {
+        *part = Owned::Null;
+    }
+    Ok(())
 }
 
 /// Puts a row whose second and third column are its workspace and its thread, if those are here.

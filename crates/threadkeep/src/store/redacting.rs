@@ -1,7 +1,9 @@
 //! Redacting: taking content away from the items of threads, by address or by rules, and from everything that holds it besides.
 
+mod documents;
 mod state;
 mod steering;
+mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -64,6 +66,10 @@ pub struct RedactReport {
     pub file_parts: u64,
     /// Jobs that work for no thread, and whose texts were masked. No record names them: records are of threads.
     pub jobs: u64,
+    /// Roadmaps whose texts were masked. No record names them either.
+    pub roadmaps: u64,
+    /// Workflow runs that work for no thread, and whose texts were masked.
+    pub runs: u64,
     /// Requests that are about no thread, and whose texts were masked.
     pub requests: u64,
     /// Rollouts that were written anew.
@@ -92,6 +98,8 @@ impl RedactReport {
         }
         self.file_parts += other.file_parts;
         self.jobs += other.jobs;
+        self.roadmaps += other.roadmaps;
+        self.runs += other.runs;
         self.requests += other.requests;
         self.rollouts += other.rollouts;
         self.remains.extend(other.remains);
@@ -138,8 +146,10 @@ impl Threads {
         run.conclude(&options).await
     }
 
-    /// Masks what rules find in these threads, or in all that this handle sees: in items, and in titles, labels, goals, jobs, messages, requests, the
-    /// states of checkpoints and what is kept of imported files. The names of checkpoints and queues are not looked at. Content that can't be masked in part is taken away whole. Without `apply` it only says what there is.
+    /// Masks what rules find in these threads, or in all that this handle sees: in items, and in titles, labels, goals, jobs, messages,
+    /// requests, the states of checkpoints, documents with their history and their names, tools, workflow runs and what is kept of
+    /// imported files; with all threads also in roadmaps. The names of checkpoints, queues, roadmaps, tools, workflows and their parts
+    /// are not looked at. Content that can't be masked in part is taken away whole. Without `apply` it only says what there is.
     ///
     /// Everything is looked at once; what is written meanwhile may be missed. Otherwise as [`Threads::redact`].
     ///
@@ -172,6 +182,8 @@ impl Threads {
             }
             if is_everything {
                 run.mask_jobs(None, &rules).await?;
+                run.mask_roadmaps(&rules).await?;
+                run.mask_runs(None, &rules).await?;
                 run.mask_requests(None, &rules).await?;
             }
             progress(total, total);
@@ -344,7 +356,10 @@ impl<'a> Redaction<'a> {
         self.mask_beside(thread, rules).await?;
         self.mask_kept(thread, rules).await?;
         self.mask_checkpoints(thread, rules).await?;
+        self.mask_documents(thread, rules).await?;
         self.mask_jobs(Some(thread), rules).await?;
+        self.mask_tools(thread, rules).await?;
+        self.mask_runs(Some(thread), rules).await?;
         self.mask_messages(thread, rules).await?;
         self.mask_requests(Some(thread), rules).await
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use threadkeep::blocking::Store;
 use threadkeep::{
     Checkpoint, CheckpointQuery, Error, Goal, GoalQuery, GoalUsage, Job, JobQuery, NewCheckpoint, NewGoal, NewJob,
-    Rules, StoreOptions, ThreadId, Uuid,
+    NewPart, NewRun, PartKind, Rules, StoreOptions, ThreadId, Tool, Uuid,
 };
 
 use super::{create, id, job, open, say, sql, workspace};
@@ -39,6 +39,10 @@ fn fill(store: &Store) {
     }
     live.shutdown().unwrap();
     workspace(store).add_job(NewJob { thread: Some(id("t")), payload: Some("[1]".into()), ..job("j") }).unwrap();
+    store.set_tools(&id("t"), vec![Tool::new("a", "{}")], None).unwrap();
+    let run = store.start_run(NewRun { thread: Some(id("t")), ..NewRun::new("w") }).unwrap();
+    let kind = PartKind::Control { node: "n".into(), control: "c".into() };
+    store.start_part(&run.id, NewPart::new(kind)).unwrap();
 }
 
 #[test]
@@ -117,7 +121,7 @@ fn a_backup_has_everything() {
     assert_eq!(state_of(&open(&temp.path().join("restored")), &id("t")), before);
 }
 
-pub(super) fn damage_pages_of(folder: &Path, table: &str) {
+pub(crate) fn damage_pages_of(folder: &Path, table: &str) {
     let database = sql(folder);
     database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     let mut pages = database.prepare("SELECT pageno FROM dbstat WHERE name = ?1").unwrap();
@@ -171,7 +175,7 @@ fn a_purge_that_others_share_items_of_takes_the_state_all_the_same() {
         .unwrap();
     store.delete(&id("t")).unwrap();
     assert!(store.purge(&id("t")).unwrap().stub);
-    for table in ["goals", "goal_usage", "checkpoints", "checkpoint_states", "jobs"] {
+    for table in ["goals", "goal_usage", "checkpoints", "checkpoint_states", "jobs", "tools", "runs", "run_parts"] {
         let query = format!("SELECT count(*) FROM {table}");
         let left: i64 = sql(temp.path()).query_row(&query, [], |row| row.get(0)).unwrap();
         assert_eq!(left, 0, "{table}");

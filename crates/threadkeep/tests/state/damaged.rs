@@ -8,7 +8,7 @@ use threadkeep::{
 use super::{create, id, job, job_id, open, sql, workspace};
 
 /// Which row is damaged, and how.
-fn assert_names(error: &Error, words: &str) {
+pub(crate) fn assert_names(error: &Error, words: &str) {
     assert!(matches!(error, Error::Corrupt { place, .. } if place.contains(words)), "{error:?} does not name {words}");
 }
 

@@ -8,14 +8,14 @@ use threadkeep::{
 
 use super::{create, id, job, job_id, open, workspace};
 
-const SECRET: &str = "hunter2-7pQ2vX9mZ4tR8wN3cB6jL1hF5sD0g";
+pub(crate) const SECRET: &str = "hunter2-7pQ2vX9mZ4tR8wN3cB6jL1hF5sD0g";
 
-fn because(reason: &str) -> RedactOptions {
+pub(crate) fn because(reason: &str) -> RedactOptions {
     RedactOptions { reason: reason.to_owned(), ..RedactOptions::default() }
 }
 
 /// Files below a folder in which the secret stands.
-fn holding(folder: &Path) -> Vec<std::path::PathBuf> {
+pub(crate) fn holding(folder: &Path) -> Vec<std::path::PathBuf> {
     let (mut found, mut waiting) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(next) = waiting.pop() {
         for path in std::fs::read_dir(next).unwrap().map(|entry| entry.unwrap().path()) {

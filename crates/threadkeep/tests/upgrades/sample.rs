@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 
 use threadkeep::blocking::{Store, Workspace};
 use threadkeep::{
-    Address, AppendOptions, CheckpointQuery, Durability, GoalCheck, GoalQuery, GoalStatus, GoalUsage, Hash,
-    ImportBatch, ImportPart, ImportSegment, Item, ItemQuery, JobEnd, JobId, JobQuery, JobStatus, Kind, ListQuery,
-    NewCheckpoint, NewGoal, NewItem, NewJob, NewThread, Role, Shelves, SortKey, SourceFile, StoreOptions, ThreadId,
-    ThreadPatch, TurnEnd, TurnQuery, Uuid, gap_fingerprint,
+    Address, AppendOptions, CheckpointQuery, DocumentQuery, Durability, GoalCheck, GoalQuery, GoalStatus, GoalUsage,
+    Hash, ImportBatch, ImportPart, ImportSegment, Item, ItemQuery, JobEnd, JobId, JobQuery, JobStatus, Judgement, Kind,
+    ListQuery, NewCandidate, NewCheckpoint, NewDocument, NewGoal, NewItem, NewJob, NewPart, NewRoadmap, NewRun,
+    NewThread, PartEnd, PartId, PartKind, RoadmapId, RoadmapQuery, Role, Run, RunId, RunQuery, RunStatus, Score,
+    Shelves, SortKey, SourceFile, StoreOptions, ThreadId, ThreadPatch, Tool, TreeQuery, TurnEnd, TurnQuery, Uuid,
+    gap_fingerprint,
 };
 
 use crate::fixed_host::FixedHost;
@@ -133,6 +135,7 @@ fn make_state(store: &Store, workspace: &Workspace, at: Address) {
         live.save_checkpoint(NewCheckpoint::new(name, state.as_str())).unwrap();
     }
     live.save_checkpoint(NewCheckpoint { at: Some(at), ..NewCheckpoint::new("earlier", "null") }).unwrap();
+    make_documents(&live, workspace);
     live.shutdown().unwrap();
     let job = |name: &str| NewJob { id: Some(JobId::new(name).unwrap()), ..NewJob::new(format!("the {name} job")) };
     let payload = Some("{\"it's\": 1}".to_owned());
@@ -141,6 +144,63 @@ fn make_state(store: &Store, workspace: &Workspace, at: Address) {
     workspace.add_job(NewJob { status: Some(JobStatus::Unknown("shelved".into())), ..job("odd") }).unwrap();
     let claimed = workspace.claim_job(NewJob::QUEUE).unwrap().unwrap();
     workspace.end_job(&claimed.lease, JobEnd::Completed { result: Some("[true]".into()) }).unwrap();
+    make_work(store, workspace);
+}
+
+/// Tools, and the runs of workflows.
+fn make_work(store: &Store, workspace: &Workspace) {
+    let described = Tool { description: Some("reads it's file".into()), ..Tool::new("read", "{\"type\": \"object\"}") };
+    let tools = vec![described, Tool { extra: Some("{\"n\":1.50}".into()), ..Tool::new("ask", "true") }];
+    store.set_tools(&id("tree"), tools, None).unwrap();
+    let run = |name: &str| NewRun { id: Some(RunId::new(name).unwrap()), ..NewRun::new("review") };
+    let part = |name: &str, kind| NewPart { id: Some(PartId::new(name).unwrap()), ..NewPart::new(kind) };
+    let full = NewRun { goal: Some("find what's wrong".into()), input_hash: Some("h".into()), ..run("of-tree") };
+    let full = store.start_run(NewRun { thread: Some(id("tree")), metadata: Some("[ 1]".into()), ..full }).unwrap();
+    let word = RunStatus::Unknown("shelved".into());
+    workspace.start_run(NewRun { status: Some(word), ..run("of-none") }).unwrap();
+    let kind = PartKind::Branch { branch: "fast".into(), node: "split".into() };
+    let branch = store.start_part(&full.id, part("branch", kind)).unwrap().id;
+    let (leaf, task, input_hash) = ("lint".to_owned(), "run it".to_owned(), Some("i".to_owned()));
+    let kind = PartKind::Leaf { leaf, task, branch_run: Some(branch.clone()), input_hash };
+    let leaf = store.start_part(&full.id, part("leaf", kind)).unwrap().id;
+    let end = PartEnd { list: Some("[\"a.txt\" ]".into()), ..PartEnd::completed("{\"it's\": 3}") };
+    store.end_part(&leaf, end).unwrap();
+    let kind = PartKind::Control { node: "pick".into(), control: "best_of".into() };
+    let control = store.start_part(&full.id, part("control", kind)).unwrap().id;
+    let judgement = Judgement {
+        score: Some(Score::new("-0.50").unwrap()),
+        passed: Some(false),
+        rationale: Some("{\"why\":\"slow\"}".into()),
+    };
+    let candidate = NewCandidate { id: Some(PartId::new("candidate").unwrap()), ..NewCandidate::new(control, "one") };
+    store.add_candidate(&full.id, NewCandidate { branch_run: Some(branch), judgement, ..candidate }).unwrap();
+    store.interrupt_run(&full.id, "its process died").unwrap();
+}
+
+/// Documents of each kind, and a roadmap that the thread works on.
+fn make_documents(live: &threadkeep::blocking::LiveThread, workspace: &Workspace) {
+    let notes = format!("[{}]", vec!["\"it's a note\""; 40].join(","));
+    for (number, (name, text)) in [
+        ("notes", "1"),
+        ("notes", notes.as_str()),
+        ("scratchpad", r#"{"where":"src/lib.rs"}"#),
+        ("plan", r#"{"steps":[{"description":"read","status":"done"}]}"#),
+        ("pin", r#"{"model":"m"}"#),
+        ("gone", "null"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let id = Some(Uuid::from_u128(100 + number as u128));
+        live.put_document(NewDocument { id, ..NewDocument::new(name, text) }).unwrap();
+    }
+    live.delete_document("gone", None).unwrap();
+    let way = RoadmapId::new("way").unwrap();
+    let tree = "goal = \"it's done\" # soon\n[[subtask]]\nid = \"a\"\ninstruction = \"read\"\n";
+    workspace
+        .create_roadmap(NewRoadmap { title: Some("The way".into()), ..NewRoadmap::new(way.clone(), tree) })
+        .unwrap();
+    live.link_roadmap(&way, Some("a".into())).unwrap();
 }
 
 fn import_sample(store: &Store) {
@@ -200,6 +260,11 @@ pub(crate) fn transcript(store: &Store) -> String {
             parts.map(|part| format!("FilePart {{ position: {}, bytes: {:?} }}", part.position, part.bytes)).collect();
         writeln!(out, "parts [{}]", parts.join(", ")).unwrap();
     }
+    for info in store.roadmaps(RoadmapQuery::default()).unwrap().entries {
+        let text = store.roadmap(&info.id).unwrap().unwrap().text;
+        let (id, title) = (&info.id, &info.title);
+        writeln!(out, "roadmap {id} {title:?} {} created {} {text:?}", info.version, info.created_at).unwrap();
+    }
     for job in store.jobs(JobQuery { ascending: true, ..JobQuery::default() }).unwrap().entries {
         writeln!(
             out,
@@ -219,6 +284,16 @@ pub(crate) fn transcript(store: &Store) -> String {
             job.ended_at
         )
         .unwrap();
+    }
+    for run in store.runs(RunQuery { ascending: true, ..RunQuery::default() }).unwrap().entries {
+        let tree = store.run_tree(&run.id, TreeQuery::default()).unwrap();
+        let Run { id, thread, workflow, goal, status, reason, input_hash, metadata, .. } = &tree.run;
+        let (from, to) = (tree.run.started_at, tree.run.completed_at);
+        let words = format!("{id} {thread:?} {workflow} {goal:?} {status:?} {reason:?} {input_hash:?} {metadata:?}");
+        writeln!(out, "run {words} {from} {to:?} tick {}", tree.run.tick).unwrap();
+        for node in tree.nodes {
+            writeln!(out, "  {}", serde_json::to_string(&node).unwrap()).unwrap();
+        }
     }
     crate::steering::request_lines(store, &mut out);
     out
@@ -247,6 +322,9 @@ fn state_lines(store: &Store, id: &ThreadId, out: &mut String) {
         )
         .unwrap();
     }
+    for tool in store.tools(id).unwrap().tools {
+        writeln!(out, "tool {tool:?}").unwrap();
+    }
     for info in store.checkpoints(id, CheckpointQuery::default()).unwrap().entries {
         let state = store.checkpoint(id, Some(info.name.clone())).unwrap().unwrap().state;
         let at = info.at.map(|at| at.to_string());
@@ -259,9 +337,23 @@ fn state_lines(store: &Store, id: &ThreadId, out: &mut String) {
     }
 }
 
+/// The documents of a thread with their versions, and what it works on.
+fn document_lines(store: &Store, id: &ThreadId, out: &mut String) {
+    for name in ["gone", "notes", "pin", "plan", "scratchpad"] {
+        for info in store.document_history(id, name, DocumentQuery::default()).unwrap().entries {
+            let text = store.document(id, name, Some(info.version)).unwrap().map(|found| found.text);
+            writeln!(out, "document {name} {} {} {} {text:?}", info.version, info.kind, info.created_at).unwrap();
+        }
+    }
+    if let Some(link) = store.roadmap_link(id).unwrap() {
+        writeln!(out, "works on {} {:?} since {}", link.roadmap, link.node, link.linked_at).unwrap();
+    }
+}
+
 fn thread_lines(store: &Store, id: &ThreadId, out: &mut String) {
     let thread = store.get(id).unwrap();
     state_lines(store, id, out);
+    document_lines(store, id, out);
     crate::steering::inbox_lines(store, id, out);
     let (details, head) = (&thread.details, thread.head.map(|head| head.to_string()));
     writeln!(

@@ -15,7 +15,7 @@ use crate::db::{Erased, Statement, Tx as _};
 use crate::error::Result;
 
 /// The tables that hold content, or words of it.
-const TABLES: [&str; 12] = [
+const TABLES: [&str; 22] = [
     "items",
     "blobs",
     "threads",
@@ -28,6 +28,16 @@ const TABLES: [&str; 12] = [
     "jobs",
     "checkpoints",
     "checkpoint_states",
+    "changes",
+    "document_versions",
+    "roadmaps",
+    "roadmap_links",
+    "tools",
+    "runs",
+    "run_parts",
+    "run_candidates",
+    "messages",
+    "requests",
 ];
 /// Writing a large table anew takes as long as it takes.
 const BOUND: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -38,7 +48,8 @@ const FILES: Statement = Statement {
     name: "FILES_OF_TABLES",
     sql: "SELECT string_agg(pg_catalog.pg_relation_filenode(t::pg_catalog.regclass)::text, ' ' ORDER BY t) FROM
         unnest(ARRAY['items', 'blobs', 'threads', 'segments', 'sources', 'branches', 'turns', 'search_docs', 'goals', 'jobs',
-          'checkpoints', 'checkpoint_states']) AS t",
+          'checkpoints', 'checkpoint_states', 'changes', 'document_versions', 'roadmaps', 'roadmap_links', 'tools', 'runs',
+          'run_parts', 'run_candidates', 'messages', 'requests']) AS t",
 };
 
 /// How writing a table anew ended.

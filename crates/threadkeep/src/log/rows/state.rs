@@ -1,5 +1,7 @@
-//! What stands beside a thread's log, taken from one store and put into another: its goal with its history and usage, and its
-//! checkpoints. Jobs stay where their workers are; what else there is stands in `steering.rs`.
+//! What stands beside a thread's log, taken from one store and put into another: its goal with its history and usage, its
+//! checkpoints, its documents with their history, its link to a roadmap and its tools; its runs come behind
+//! (`crate::log::rows::work`), and so does what is settled of its inbox and requests (`crate::log::rows::steering`). Jobs stay where
+//! their workers are.
 
 use std::ops::ControlFlow;
 
@@ -10,7 +12,9 @@ use crate::error::Result;
 use crate::id::{Address, ItemKey, ThreadId};
 use crate::item::Hash;
 use crate::log::path;
+use crate::log::rows::documents::{self, LinkRow};
 use crate::log::rows::steering;
+use crate::log::rows::work;
 use crate::time::Timestamp;
 
 const PAGE_USAGE: i64 = 1_000;
@@ -31,13 +35,17 @@ statements! {
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (thread, id) DO NOTHING";
     CHECKPOINTS = "SELECT name, item, digest, created_at, tick FROM checkpoints WHERE thread = ?1 ORDER BY tick";
     CHECKPOINT_STATE = "SELECT size, encoding, data FROM checkpoint_states WHERE thread = ?1 AND digest = ?2";
+    DOCUMENT_MARKS = "SELECT name, version, kind, is_current, change, digest, created_at, tick FROM document_versions
+        WHERE thread = ?1 ORDER BY name, version";
+    LINK_MARKS = "SELECT roadmap, node, linked_at, tick FROM roadmap_links WHERE thread = ?1";
     DROP_CHECKPOINTS = "DELETE FROM checkpoints WHERE thread = ?1";
     DROP_UNUSED_STATES = "DELETE FROM checkpoint_states WHERE thread = ?1
         AND digest NOT IN (SELECT digest FROM checkpoints WHERE thread = ?1)";
     RAISE_TICK = "UPDATE threads SET tick = ?2 WHERE id = ?1 AND tick < ?2";
 }
 
-/// Tells one state of what stands beside a thread's log from another, cheaply: its rows, and not what checkpoints hold.
+/// Tells one state of what stands beside a thread's log from another, cheaply: by rows, and not by what checkpoints, documents and runs
+/// hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StateStamp {
     hash: Hash,
@@ -56,7 +64,14 @@ pub(crate) fn stamp(tx: &mut dyn Tx, thread: &ThreadId) -> Result<StateStamp> {
     let mut rows = 0_u64;
     let id = [thread.as_str().into()];
     // The items of checkpoints have other keys in another store.
-    for (statement, columns) in [(GOALS, 0..GOAL_COLUMNS), (CHECKPOINTS, 2..4), (CHECKPOINTS, 0..1)] {
+    let own = [
+        (GOALS, 0..GOAL_COLUMNS),
+        (CHECKPOINTS, 2..4),
+        (CHECKPOINTS, 0..1),
+        (DOCUMENT_MARKS, 0..8),
+        (LINK_MARKS, 0..4),
+    ];
+    for (statement, columns) in own.into_iter().chain(work::STAMPS) {
         tx.query(statement, &id, &mut |row| {
             for column in columns.clone() {
                 hasher.update(format!("{:?};", row.owned(column)?).as_bytes());
@@ -65,6 +80,7 @@ pub(crate) fn stamp(tx: &mut dyn Tx, thread: &ThreadId) -> Result<StateStamp> {
             rows += 1;
             Ok(ControlFlow::Continue(()))
         })?;
+        hasher.update(b"\n");
     }
     rows += steering::stamp(tx, thread, &mut hasher)?;
     let usage = query_one(tx, USAGE_COUNT, &id, |row| row.int(0))?.unwrap_or(0);
@@ -85,10 +101,12 @@ pub(crate) struct CheckpointRow {
     tick: i64,
 }
 
-/// What stands beside a thread's log, but for usage and for what checkpoints hold.
+/// What stands beside a thread's log, but for usage, for documents and for what checkpoints hold.
 #[derive(Debug)]
 pub(crate) struct StateRows {
     goals: Vec<Vec<Owned>>,
+    link: LinkRow,
+    tools: Vec<work::Row>,
     pub(crate) checkpoints: Vec<CheckpointRow>,
 }
 
@@ -108,7 +126,8 @@ pub(crate) fn read(tx: &mut dyn Tx, thread: &ThreadId) -> Result<StateRows> {
         Ok(CheckpointRow { at: item.map(|item| path::address_of(tx, item)).transpose()?, ..row })
     };
     let checkpoints = rows.into_iter().map(place).collect::<Result<_>>()?;
-    Ok(StateRows { goals, checkpoints })
+    let (link, tools) = (documents::link(tx, thread)?, work::tools(tx, thread)?);
+    Ok(StateRows { goals, link, tools, checkpoints })
 }
 
 /// Reads a page of usage, after an id; the id of the last one goes with it.
@@ -138,7 +157,7 @@ pub(crate) fn checkpoint_state(tx: &mut dyn Tx, thread: &ThreadId, digest: Hash)
     Ok(found)
 }
 
-/// Puts goals in the place of those that a thread has, and takes its checkpoints away, whose rows come after this; what they hold
+/// Puts goals, the link and tools in the place of those that a thread has, and takes its checkpoints away, whose rows come after this; what they hold
 /// stays until [`end`].
 pub(crate) fn begin(tx: &mut dyn Tx, thread: &ThreadId, rows: &StateRows) -> Result<()> {
     let id: Value<'_> = thread.as_str().into();
@@ -148,13 +167,15 @@ pub(crate) fn begin(tx: &mut dyn Tx, thread: &ThreadId, rows: &StateRows) -> Res
         values.extend(goal.iter().map(Owned::value));
         tx.execute(PUT_GOAL, &values)?;
     }
+    work::put_tools(tx, thread, &rows.tools)?;
     tx.execute(DROP_CHECKPOINTS, &[id])?;
+    documents::put_link(tx, thread, &rows.link)?;
     let ticks = rows.goals.iter().filter_map(|goal| match goal.last() {
         Some(Owned::Int(tick)) => Some(*tick),
         _ => None,
     });
     // What is changed here later gets ticks beyond those that came.
-    let tick = ticks.chain(rows.checkpoints.iter().map(|row| row.tick)).max().unwrap_or(0);
+    let tick = ticks.chain(rows.checkpoints.iter().map(|row| row.tick)).max().unwrap_or(0).max(rows.link.tick);
     tx.execute(RAISE_TICK, &[id, tick.into()]).map(drop)
 }
 
@@ -183,6 +204,6 @@ pub(crate) fn end(tx: &mut dyn Tx, thread: &ThreadId) -> Result<()> {
     tx.execute(DROP_UNUSED_STATES, &[thread.as_str().into()]).map(drop)
 }
 
-fn columns(row: &Row<'_>, count: usize) -> Result<Vec<Owned>> {
+pub(super) fn columns(row: &Row<'_>, count: usize) -> Result<Vec<Owned>> {
     (0..count).map(|column| row.owned(column)).collect()
 }

@@ -11,7 +11,7 @@ use crate::jobs::{self, Texts};
 use crate::log::redact::{self, Grounds};
 use crate::secrets::{Found, Masked, Rules};
 
-/// How often what stands beside the log is looked at again that somebody changes meanwhile.
+/// How often something is looked at again that somebody changes meanwhile.
 pub(super) const ATTEMPTS: usize = 8;
 
 impl Redaction<'_> {
