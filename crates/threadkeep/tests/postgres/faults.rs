@@ -363,7 +363,7 @@ fn a_writer_does_not_go_on_over_an_older_copy_of_the_servers_data() {
     let schema = address.rsplit_once("schema=").unwrap().1;
     admin.batch_execute(&format!("SET search_path = {schema}; SET session_replication_role = replica")).unwrap();
     let tables: Vec<String> = admin
-        .query("SELECT table_name::text FROM information_schema.tables WHERE table_schema = $1", &[&schema])
+        .query("SELECT table_name::text FROM information_schema.tables WHERE table_schema = $1 AND table_type = 'BASE TABLE'", &[&schema])
         .unwrap()
         .iter()
         .map(|row| row.get(0))

@@ -31,8 +31,7 @@ impl Server {
     }
 
     fn tables(&mut self) -> Vec<String> {
-        let sql =
-            "SELECT table_name::text FROM information_schema.tables WHERE table_schema = current_schema() ORDER BY 1";
+        let sql = "SELECT table_name::text FROM information_schema.tables WHERE table_schema = current_schema() AND table_type = 'BASE TABLE' ORDER BY 1";
         self.read(sql).into_iter().map(|mut row| row.remove(0)).collect()
     }
 }
