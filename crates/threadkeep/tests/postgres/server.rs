@@ -1,10 +1,10 @@
 //! A PostgreSQL of our own, for as long as a test holds it.
 
 use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -28,6 +28,7 @@ shared_buffers = 16MB
 pub(crate) struct Server {
     folder: PathBuf,
     janitor: Child,
+    answers: Mutex<BufReader<ChildStdout>>,
 }
 
 /// The server, started if no test holds it; `None` when there is no PostgreSQL here, which has then been said.
@@ -82,6 +83,7 @@ while read -r order; do
       ;;
     stop) stop ;;
   esac
+  echo done
 done
 stop
 rm -rf "$2"
@@ -93,18 +95,24 @@ impl Server {
         let mut janitor = account.command(Path::new("sh"));
         janitor.args(["-c", JANITOR, "janitor"]).args([programs, &folder]);
         janitor.stdin(Stdio::piped()).process_group(0);
-        janitor.stdout(Stdio::null()).stderr(Stdio::null());
-        let janitor = janitor.spawn().unwrap();
-        let server = Self { folder, janitor };
+        janitor.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut janitor = janitor.spawn().unwrap();
+        let answers = Mutex::new(BufReader::new(janitor.stdout.take().unwrap()));
+        let server = Self { folder, janitor, answers };
         server.fill(programs, account, settings);
         server.order("start");
         server.wait();
         server
     }
 
-    /// Says what is to be done; what is said next waits for it.
+    /// Has the server stopped, which it then is, or started, which takes until it can be connected to: whoever connects to one that
+    /// was to be stopped may find the one that was there.
     pub(crate) fn order(&self, order: &str) {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         writeln!(self.janitor.stdin.as_ref().unwrap(), "{order}").unwrap();
+        let mut answer = String::new();
+        answers.read_line(&mut answer).unwrap();
+        assert_eq!(answer, "done\n", "{order}: the server's janitor has gone");
     }
 
     fn fill(&self, programs: &Path, account: &Account, chosen: &str) {
