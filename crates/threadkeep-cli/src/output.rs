@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use serde_json::Value;
 use terminal_size::{Width, terminal_size};
-use threadkeep::Error;
+use threadkeep::{Error, Page};
 
 use crate::errors::{Failure, Report};
 use crate::style::Ink;
@@ -85,6 +85,13 @@ impl Output {
         let gone = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
         poll(&mut output, Some(&Timespec::default()))
             .is_ok_and(|_| output.iter().any(|it| it.revents().intersects(gone)))
+    }
+
+    /// Writes a page as one document: its entries under a name, and the cursor of the next page.
+    pub(crate) fn page<T>(&mut self, name: &str, page: &Page<T>, entry: impl Fn(&T) -> Value) -> Result<(), Failure> {
+        let mut listing = self.listing(&[], name)?;
+        page.entries.iter().try_for_each(|it| listing.push(&entry(it)))?;
+        listing.finish(page.next_cursor.as_deref())
     }
 
     /// Begins a document that holds a list which may be long: it is written as it comes.

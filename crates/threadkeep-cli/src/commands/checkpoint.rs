@@ -160,9 +160,7 @@ fn list(app: &mut App, thread: &str, limit: usize, cursor: Option<String>) -> Ou
     let page =
         store.checkpoints(&store.find(thread)?, CheckpointQuery { limit, cursor, ..CheckpointQuery::default() })?;
     if app.out.is_json() {
-        let mut listing = app.out.listing(&[], "checkpoints")?;
-        page.entries.iter().try_for_each(|info| listing.push(&document(info)))?;
-        listing.finish(page.next_cursor.as_deref())?;
+        app.out.page("checkpoints", &page, document)?;
         return Ok(Code::Done);
     }
     let columns = [

@@ -252,9 +252,7 @@ fn history(app: &mut App, thread: &str, limit: usize, cursor: Option<String>) ->
     let store = app.read()?;
     let page = store.goal_history(&store.find(thread)?, GoalQuery { limit, cursor })?;
     if app.out.is_json() {
-        let mut listing = app.out.listing(&[], "goals")?;
-        page.entries.iter().try_for_each(|goal| listing.push(&document(goal)))?;
-        listing.finish(page.next_cursor.as_deref())?;
+        app.out.page("goals", &page, document)?;
         return Ok(Code::Done);
     }
     let columns = [

@@ -346,9 +346,7 @@ fn list(args: &ListArgs, app: &mut App) -> Outcome {
     };
     let page = store.messages(&store.find(&args.thread)?, query)?;
     if app.out.is_json() {
-        let mut listing = app.out.listing(&[], "messages")?;
-        page.entries.iter().try_for_each(|message| listing.push(&document(message)))?;
-        listing.finish(page.next_cursor.as_deref())?;
+        app.out.page("messages", &page, document)?;
         return Ok(Code::Done);
     }
     if page.entries.is_empty() {

@@ -234,9 +234,7 @@ fn list(args: &ListArgs, app: &mut App) -> Outcome {
         Some(name) => store.workspace_by_id(names::find_workspace(&store, name)?.id)?.jobs(query)?,
     };
     if app.out.is_json() {
-        let mut listing = app.out.listing(&[], "jobs")?;
-        page.entries.iter().try_for_each(|job| listing.push(&document(job)))?;
-        listing.finish(page.next_cursor.as_deref())?;
+        app.out.page("jobs", &page, document)?;
         return Ok(Code::Done);
     }
     if page.entries.is_empty() {

@@ -340,9 +340,7 @@ fn list(args: &ListArgs, app: &mut App) -> Outcome {
         Some(name) => store.workspace_by_id(names::find_workspace(&store, name)?.id)?.requests(query)?,
     };
     if app.out.is_json() {
-        let mut listing = app.out.listing(&[], "requests")?;
-        page.entries.iter().try_for_each(|request| listing.push(&document(request)))?;
-        listing.finish(page.next_cursor.as_deref())?;
+        app.out.page("requests", &page, document)?;
         return Ok(Code::Done);
     }
     if page.entries.is_empty() {

@@ -355,9 +355,7 @@ fn list(args: &ListArgs, app: &mut App) -> Outcome {
     let query = RoadmapQuery { limit: args.limit, cursor: args.cursor.clone() };
     let page = seen(&store, place.as_ref()).roadmaps(query)?;
     if app.out.is_json() {
-        let mut listing = app.out.listing(&[], "roadmaps")?;
-        page.entries.iter().try_for_each(|info| listing.push(&document(info)))?;
-        listing.finish(page.next_cursor.as_deref())?;
+        app.out.page("roadmaps", &page, document)?;
         return Ok(Code::Done);
     }
     if page.entries.is_empty() {
@@ -402,9 +400,7 @@ fn links(args: &LinksArgs, app: &mut App) -> Outcome {
     let query = RoadmapLinkQuery { node: args.node.clone(), limit: args.limit, cursor: args.cursor.clone() };
     let page = seen(&store, place.as_ref()).roadmap_links(&args.which.roadmap, query)?;
     if app.out.is_json() {
-        let mut listing = app.out.listing(&[], "links")?;
-        page.entries.iter().try_for_each(|link| listing.push(&link_document(link)))?;
-        listing.finish(page.next_cursor.as_deref())?;
+        app.out.page("links", &page, link_document)?;
         return Ok(Code::Done);
     }
     if page.entries.is_empty() {

@@ -516,9 +516,7 @@ fn list(args: &ListArgs, app: &mut App) -> Outcome {
         Some(name) => store.workspace_by_id(names::find_workspace(&store, name)?.id)?.runs(query)?,
     };
     if app.out.is_json() {
-        let mut listing = app.out.listing(&[], "runs")?;
-        page.entries.iter().try_for_each(|run| listing.push(&document(run)))?;
-        listing.finish(page.next_cursor.as_deref())?;
+        app.out.page("runs", &page, document)?;
         return Ok(Code::Done);
     }
     if page.entries.is_empty() {
@@ -565,9 +563,7 @@ fn candidates(app: &mut App, control: &str, limit: usize, cursor: Option<String>
     let store = app.read()?;
     let page = store.candidates(&store.find_part(control)?, CandidateQuery { limit, cursor })?;
     if app.out.is_json() {
-        let mut listing = app.out.listing(&[], "candidates")?;
-        page.entries.iter().try_for_each(|candidate| listing.push(&candidate_document(candidate)))?;
-        listing.finish(page.next_cursor.as_deref())?;
+        app.out.page("candidates", &page, candidate_document)?;
         return Ok(Code::Done);
     }
     if page.entries.is_empty() {
