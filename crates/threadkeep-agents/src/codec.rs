@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use threadkeep::{Kind, Role, Timestamp, Usage, ViewCodec};
 
+use crate::conversation::Message;
+use crate::writer::{Resuming, Session, Writer};
+
 /// The number of a record among the *placed* records of its source, from 0.
 pub type RecordNo = u32;
 
@@ -178,4 +181,27 @@ pub trait Codec: ViewCodec {
 
     /// Starts reading a file. `state` is what [`SourceReader::state`] gave at the end of an earlier run.
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader>;
+
+    /// What a record says to another agent; nothing for settings, telemetry and what is damaged.
+    fn message(&self, kind: &Kind, content: &[u8]) -> Option<Message> {
+        Message::of_view(kind, self.view(kind, content))
+    }
+
+    /// Where a session's file belongs below the agent's home (what [`Codec::variable`] names), for agents that can be exported to.
+    fn place(&self, session: &Session) -> Option<PathBuf> {
+        let _ = session;
+        None
+    }
+
+    /// Begins a file of this agent, if sessions can be written for it.
+    fn writer(&self, session: &Session) -> Option<Box<dyn Writer>> {
+        let _ = session;
+        None
+    }
+
+    /// How the agent goes on with a session that lies where [`Codec::place`] says, to be run in the session's folder.
+    fn resuming(&self, session: &Session) -> Option<Resuming> {
+        let _ = session;
+        None
+    }
 }

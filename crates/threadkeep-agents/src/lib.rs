@@ -9,9 +9,11 @@ use std::sync::Arc;
 pub mod claude_code;
 pub mod codec;
 pub mod codex;
+pub mod conversation;
 pub mod import;
 mod json;
 pub mod segments;
+pub mod writer;
 
 /// All codecs, in the order in which they are asked whether a file is theirs.
 pub fn codecs() -> Vec<Arc<dyn codec::Codec>> {

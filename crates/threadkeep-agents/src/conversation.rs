@@ -1,0 +1,148 @@
+//! What a session says, in the words that every agent's files have in common.
+//!
+//! A [`threadkeep::View`] is for a reader's eyes; a [`Message`] is for another agent's file: it has the arguments of a call
+//! as JSON, the bytes of a picture, and whose words are whose. What one format has and no other (settings, telemetry,
+//! sealed reasoning) is in neither; whoever writes a file says what was left behind.
+
+use serde_json::Value;
+use threadkeep::{Kind, Part, Role, Timestamp, Usage, View};
+
+/// One thing that was said in a session.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message {
+    /// Whose words they are.
+    pub author: Author,
+    /// Why they stand there.
+    pub standing: Standing,
+    /// What was said, in order.
+    pub blocks: Vec<Block>,
+    /// When it says it was made.
+    pub created_at: Option<Timestamp>,
+    /// The model that answered, as its agent names it.
+    pub model: Option<String>,
+    /// Tokens of the response that it belongs to, where this record states them.
+    pub usage: Option<Usage>,
+    /// What the records of one response of the model share, where they are several.
+    pub response: Option<String>,
+}
+
+/// Whose words a message has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Author {
+    /// The person, or the program in the person's place.
+    Person,
+    /// The model.
+    Model,
+    /// The tools that the model called: blocks are results.
+    Tool,
+    /// The agent itself: instructions to the model.
+    System,
+}
+
+/// Why a message stands in a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It was said.
+    Said,
+    /// The agent put it into the person's mouth: context, reminders, the output of a command.
+    Injected,
+    /// It stands for what was said before it: the summary of a compaction.
+    Summary,
+}
+
+/// A piece of a message.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Block {
+    /// Words.
+    Text(String),
+    /// What the model thought. Its seal, if it has one, binds it to an account or a model and stays behind.
+    Reasoning {
+        /// The readable part; empty when all of it is sealed.
+        text: String,
+    },
+    /// A call of a tool.
+    Call {
+        /// Pairs the call with its result.
+        id: String,
+        /// The tool, as the agent names it.
+        name: String,
+        /// The arguments: an object, or a text where the tool takes one.
+        input: Value,
+    },
+    /// The result of a call.
+    Result {
+        /// The call that it answers.
+        id: String,
+        /// What came back: texts and media.
+        content: Vec<Block>,
+        /// Whether the tool failed.
+        is_error: bool,
+    },
+    /// A picture or another file.
+    Media {
+        /// Such as `image/png`.
+        media_type: String,
+        /// Where its bytes are.
+        data: MediaData,
+    },
+}
+
+/// Where the bytes of a picture or a file are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MediaData {
+    /// In the record, in base64 as the record has it.
+    Base64(String),
+    /// At an address or a path; nothing is fetched.
+    Reference(String),
+    /// The record names it and does not hold it.
+    Absent,
+}
+
+impl Message {
+    /// What a view says, for formats that say nothing more: the bytes of media are absent, and notes and damage are left out.
+    ///
+    /// Gives nothing where there is nothing to say.
+    pub fn of_view(kind: &Kind, view: View) -> Option<Self> {
+        if view.damaged || matches!(kind, Kind::Event | Kind::Context) {
+            return None;
+        }
+        let author = match view.role.as_ref() {
+            Some(Role::Assistant) => Author::Model,
+            Some(Role::Tool) => Author::Tool,
+            Some(Role::System | Role::Developer) => Author::System,
+            Some(Role::User) => Author::Person,
+            _ => return None,
+        };
+        let standing = if *kind == Kind::Compaction { Standing::Summary } else { Standing::Said };
+        let blocks: Vec<Block> = view.parts.into_iter().filter_map(block).collect();
+        (!blocks.is_empty()).then_some(Self {
+            author,
+            standing,
+            blocks,
+            created_at: None,
+            model: None,
+            usage: view.usage,
+            response: None,
+        })
+    }
+}
+
+fn block(part: Part) -> Option<Block> {
+    Some(match part {
+        Part::Text { text } => Block::Text(text),
+        Part::Reasoning { text } => Block::Reasoning { text },
+        Part::ToolCall { call_id, name, arguments } => {
+            Block::Call { id: call_id, name, input: arguments_of(arguments) }
+        }
+        Part::ToolResult { call_id, output, is_error } => {
+            Block::Result { id: call_id, content: vec![Block::Text(output)], is_error }
+        }
+        Part::Media { media_type, .. } => Block::Media { media_type, data: MediaData::Absent },
+        _ => return None,
+    })
+}
+
+/// The arguments of a call that are kept as text: the JSON that they are, or the text itself where they are none.
+pub fn arguments_of(text: String) -> Value {
+    serde_json::from_str(&text).unwrap_or(Value::String(text))
+}

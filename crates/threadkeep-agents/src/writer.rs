@@ -1,0 +1,111 @@
+//! What every codec that can be exported to offers: it writes a session as its agent's own file.
+//!
+//! A writer is pure: messages in, bytes out. It opens no file and knows no store; the export does both. What it makes up (ids,
+//! times) follows from the session and from the message's place in it alone, so that the same thread gives the same file.
+
+use std::path::PathBuf;
+
+use threadkeep::Timestamp;
+use uuid::Uuid;
+
+use crate::conversation::Message;
+
+/// What is said of a session beside its messages.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Session {
+    /// The session's id in the file that is written. Agents want a UUID; one that is none is replaced by one made from it.
+    pub id: String,
+    /// Its title, where it has one.
+    pub title: Option<String>,
+    /// Its first prompt, cut to a line.
+    pub preview: Option<String>,
+    /// The folder that the agent works in; agents list sessions by it.
+    pub cwd: Option<PathBuf>,
+    /// The model of the last answer, as its agent names it.
+    pub model: Option<String>,
+    /// The model's provider.
+    pub provider: Option<String>,
+    /// The version of the agent's program that is claimed, where the format needs one and the thread came from that agent.
+    pub cli_version: Option<String>,
+    /// Git commit.
+    pub git_sha: Option<String>,
+    /// Git branch.
+    pub git_branch: Option<String>,
+    /// Git origin.
+    pub git_origin: Option<String>,
+    /// When it was begun.
+    pub created_at: Timestamp,
+    /// When it was last gone on with.
+    pub updated_at: Timestamp,
+}
+
+impl Session {
+    /// The session's id as the UUID that agents want: itself where it is one, else one made from it.
+    pub fn uuid(&self) -> Uuid {
+        Uuid::parse_str(&self.id).unwrap_or_else(|_| self.made("session", 0))
+    }
+
+    /// An id that the file needs and the thread has not: the same for the same session, word and number.
+    pub fn made(&self, what: &str, number: u64) -> Uuid {
+        let mut hasher = blake3::Hasher::new_derive_key("threadkeep 2026 ids in exported sessions");
+        hasher
+            .update(self.id.as_bytes())
+            .update(&[0])
+            .update(what.as_bytes())
+            .update(&[0])
+            .update(&number.to_le_bytes());
+        let mut bytes = [0; 16];
+        hasher.finalize_xof().fill(&mut bytes);
+        uuid::Builder::from_random_bytes(bytes).into_uuid()
+    }
+}
+
+/// Writes one session, message by message, in the order of its path.
+pub trait Writer: Send {
+    /// What stands before the first message.
+    fn begin(&mut self, out: &mut Vec<u8>);
+
+    /// One message. Whole lines, or whole elements, so that what was written up to here can be finished at any time.
+    fn message(&mut self, message: &Message, out: &mut Vec<u8>);
+
+    /// What stands behind the last message; nothing is written after it.
+    fn finish(&mut self, out: &mut Vec<u8>) -> Written;
+}
+
+/// What was written beside the session's file, and what was not.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Written {
+    /// Other files that the agent wants, by their paths below its home.
+    pub companions: Vec<Companion>,
+    /// What the format has no place for, or its agent would refuse.
+    pub losses: Vec<Loss>,
+}
+
+/// A file beside the session's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Companion {
+    /// Below the agent's home.
+    pub path: PathBuf,
+    /// What it holds, or what is put behind what it holds.
+    pub bytes: Vec<u8>,
+    /// Whether the file is shared by sessions, so that lines are put behind those that are there.
+    pub shared: bool,
+}
+
+/// Something that was left behind.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Loss {
+    /// For people: what, and why.
+    pub what: &'static str,
+    /// How often.
+    pub count: u64,
+}
+
+/// How a session is gone on with by its agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resuming {
+    /// The program's name.
+    pub program: &'static str,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+}
