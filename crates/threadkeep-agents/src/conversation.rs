@@ -74,7 +74,7 @@ pub enum Block {
         /// The call that it answers.
         id: String,
         /// What came back: texts and media.
-        content: Vec<Block>,
+        content: Vec<Self>,
         /// Whether the tool failed.
         is_error: bool,
     },
