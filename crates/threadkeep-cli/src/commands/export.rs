@@ -1,5 +1,7 @@
 //! `threadkeep export`
 
+mod bundle;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -26,20 +28,28 @@ const EXAMPLES: &str = "\
 EXAMPLES:
   threadkeep export 019a2284 --verbatim > session.jsonl
   threadkeep export 019a2284 --verbatim -o session.jsonl
-  threadkeep export 019a2284 --verbatim --mask-secrets -o to-share.jsonl";
+  threadkeep export 019a2284 --verbatim --mask-secrets -o to-share.jsonl
+  threadkeep export 019a2284 019a2291 --bundle -o threads.bundle
+  threadkeep export - --bundle --unmasked --with-seals --encrypt-to age1… -o threads.bundle.age";
 
 /// Give a thread back as a file
 ///
 /// --verbatim gives the bytes of the file that it was imported from, exactly, as far as they are imported. Where secrets were
 /// masked when it was imported, or are masked now, it says that the bytes differ.
+///
+/// --bundle puts threads with all that hangs on them into one file, which `import` takes in. Secrets are masked in it unless it is
+/// told otherwise; the chains still verify.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ExportArgs {
-    /// The thread
-    thread: String,
+    /// The thread; with --bundle also several
+    #[arg(value_name = "THREAD", required = true)]
+    threads: Vec<String>,
     /// The imported file's own bytes
-    #[arg(long, required = true)]
+    #[arg(long, required_unless_present = "bundle")]
     verbatim: bool,
+    #[command(flatten)]
+    bundle: bundle::BundleArgs,
     /// Which imported file, where a thread has several
     #[arg(long, value_name = "PATH")]
     source: Option<String>,
@@ -57,7 +67,13 @@ pub(super) fn run(args: &ExportArgs, app: &mut App) -> Outcome {
         return Err(report.into());
     }
     let store = app.read()?;
-    let thread = store.find(&args.thread)?;
+    if args.bundle.is_wanted() {
+        return bundle::run(args, &store, app);
+    }
+    let [thread] = args.threads.as_slice() else {
+        return Err(Report::usage("--verbatim gives one thread").hint("--bundle takes several").into());
+    };
+    let thread = store.find(thread)?;
     let source = source(&store, &thread, args.source.as_deref())?;
     let parts = Parts { store: &store, source: &source, veil: Veil::new(&args.masking)? };
     let Some(path) = &args.output else {
@@ -65,7 +81,7 @@ pub(super) fn run(args: &ExportArgs, app: &mut App) -> Outcome {
         parts.tell(&written);
         return Ok(Code::Done);
     };
-    let written = parts.write_file(path)?;
+    let written = put_file(path, |file| parts.write(&mut |bytes| Ok(file.write_all(bytes)?)))?;
     parts.tell(&written);
     let file = path.display().to_string();
     if app.out.is_json() {
@@ -156,44 +172,6 @@ impl Parts<'_> {
         Ok(Written { bytes, redacted, is_verbatim })
     }
 
-    /// Writes beside the file and puts it in place when it is whole.
-    fn write_file(&self, path: &Path) -> Result<Written, Failure> {
-        let name = path
-            .file_name()
-            .filter(|_| !path.is_dir())
-            .ok_or_else(|| Report::usage(format!("{} is not the name of a file", path.display())))?;
-        let failed = |operation, error: &std::io::Error| Error::Io {
-            operation,
-            path: path.display().to_string(),
-            kind: error.kind(),
-            detail: error.to_string(),
-        };
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".{}.part", std::process::id()));
-        let part = path.with_file_name(hidden);
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create_new(true).mode(0o600).open(&part);
-        let file = file.map_err(|error| failed("create", &error))?;
-        let written = self.fill(file).and_then(|written| {
-            fs::rename(&part, path).map_err(|error| failed("write", &error))?;
-            Ok(written)
-        });
-        if written.is_err() {
-            // The failure is told; that a part of the file stays too would only distract from it.
-            let _ = fs::remove_file(&part);
-        }
-        written
-    }
-
-    fn fill(&self, file: File) -> Result<Written, Failure> {
-        let mut file = BufWriter::new(file);
-        let written = self.write(&mut |bytes| Ok(file.write_all(bytes)?))?;
-        file.flush()?;
-        file.get_ref().sync_all()?;
-        Ok(written)
-    }
-
     /// Says what people would not expect of the bytes.
     fn tell(&self, written: &Written) {
         self.veil.tell(("part", "parts"));
@@ -206,6 +184,38 @@ impl Parts<'_> {
             output::tell(Ink::Warn, "note", words);
         }
     }
+}
+
+/// Writes beside the file and puts it in place when it is whole; only its owner can read it.
+fn put_file<T>(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> Result<T, Failure>) -> Result<T, Failure> {
+    let name = path
+        .file_name()
+        .filter(|_| !path.is_dir())
+        .ok_or_else(|| Report::usage(format!("{} is not the name of a file", path.display())))?;
+    let failed = |operation, error: &std::io::Error| Error::Io {
+        operation,
+        path: path.display().to_string(),
+        kind: error.kind(),
+        detail: error.to_string(),
+    };
+    let mut hidden = std::ffi::OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!(".{}.part", std::process::id()));
+    let part = path.with_file_name(hidden);
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(&part);
+    let mut file = BufWriter::new(file.map_err(|error| failed("create", &error))?);
+    let written = fill(&mut file).and_then(|written| {
+        file.flush()?;
+        file.get_ref().sync_all()?;
+        fs::rename(&part, path).map_err(|error| failed("write", &error))?;
+        Ok(written)
+    });
+    if written.is_err() {
+        // The failure is told; that a part of the file stays too would only distract from it.
+        let _ = fs::remove_file(&part);
+    }
+    written
 }
 
 fn fill_gap(
