@@ -35,7 +35,8 @@ pub enum Author {
     Model,
     /// The tools that the model called: blocks are results.
     Tool,
-    /// The agent itself: instructions to the model.
+    /// The agent itself: instructions to the model and settings, which mean nothing to another agent. Writers leave them out,
+    /// unless they are a [`Standing::Summary`].
     System,
 }
 
@@ -46,7 +47,8 @@ pub enum Standing {
     Said,
     /// The agent put it into the person's mouth: context, reminders, the output of a command.
     Injected,
-    /// It stands for what was said before it: the summary of a compaction.
+    /// It stands for what was said before it: the summary of a compaction, which the model goes on from. Its author is
+    /// [`Author::System`].
     Summary,
 }
 
@@ -99,6 +101,12 @@ pub enum MediaData {
 }
 
 impl Message {
+    /// A message that was said, and no more about it.
+    pub fn said(author: Author, blocks: Vec<Block>) -> Self {
+        let standing = Standing::Said;
+        Self { author, standing, blocks, created_at: None, model: None, usage: None, response: None }
+    }
+
     /// What a view says, for formats that say nothing more: the bytes of media are absent, and notes and damage are left out.
     ///
     /// Gives nothing where there is nothing to say.
@@ -115,15 +123,28 @@ impl Message {
         };
         let standing = if *kind == Kind::Compaction { Standing::Summary } else { Standing::Said };
         let blocks: Vec<Block> = view.parts.into_iter().filter_map(block).collect();
-        (!blocks.is_empty()).then_some(Self {
-            author,
-            standing,
-            blocks,
-            created_at: None,
-            model: None,
-            usage: view.usage,
-            response: None,
-        })
+        (!blocks.is_empty()).then_some(Self { standing, usage: view.usage, ..Self::said(author, blocks) })
+    }
+}
+
+impl Block {
+    /// A picture or a file by its URL: `data:` ones hold it.
+    pub fn media_of_url(url: &str, media_type: &str) -> Self {
+        let Some((head, data)) = url.strip_prefix("data:").and_then(|data| data.split_once(',')) else {
+            let data = if url.is_empty() { MediaData::Absent } else { MediaData::Reference(url.to_owned()) };
+            return Self::Media { media_type: media_type.to_owned(), data };
+        };
+        let media_type = head.split(';').next().filter(|kind| !kind.is_empty()).unwrap_or("text/plain").to_owned();
+        let data = if head.ends_with(";base64") { MediaData::Base64(data.to_owned()) } else { MediaData::Absent };
+        Self::Media { media_type, data }
+    }
+
+    /// What a file says where it can't hold a picture: what there was, and where.
+    pub fn named(media_type: &str, data: &MediaData) -> String {
+        match data {
+            MediaData::Reference(place) => format!("[{media_type}: {place}]"),
+            MediaData::Base64(_) | MediaData::Absent => format!("[{media_type}]"),
+        }
     }
 }
 
