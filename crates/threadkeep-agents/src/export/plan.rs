@@ -65,6 +65,10 @@ fn kept_file(store: &Store, thread: &Thread, source: &SourceFile, codec: &dyn Co
         None => placed.last(),
     };
     let facts = reader.facts();
+    // A file that stands on another one says nothing without that.
+    if facts.continues.is_some() {
+        return Ok(None);
+    }
     let Some(head) = head else {
         let depth = None;
         return Ok(thread.head.is_none().then(|| Kept { source: source.clone(), depth, facts }));

@@ -174,6 +174,6 @@ fn size(exported: &Exported) -> String {
 /// Tells people what was left behind.
 pub(crate) fn tell_losses(exported: &Exported) {
     for loss in &exported.losses {
-        output::tell(Ink::Warn, "lost", &format!("{}, {} times", loss.what, human::count(loss.count)));
+        output::tell(Ink::Warn, "lost", &format!("{} × {}", human::count(loss.count), loss.what));
     }
 }
