@@ -183,6 +183,7 @@ impl<'a, 'b, E: From<Error>> Run<'a, 'b, E> {
     fn begin(&mut self) -> std::result::Result<(), E> {
         self.writer = writer(self.export)?;
         self.losses = Losses::default();
+        self.losses.add(lost::BASE, u64::from(self.export.plan.lacks_base));
         self.writer.begin(&mut self.out);
         self.flush(CHUNK)
     }
