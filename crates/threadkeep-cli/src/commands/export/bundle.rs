@@ -5,10 +5,10 @@ use std::path::Path;
 
 use clap::Args;
 use serde_json::json;
-use threadkeep::blocking::Store;
 use threadkeep::{BundleReport, Rules, ThreadId};
 
-use super::{ExportArgs, put_file};
+use super::ExportArgs;
+use super::file::write_whole;
 use crate::bundles::{self, Written};
 use crate::commands::App;
 use crate::encryption::EncryptionArgs;
@@ -21,12 +21,6 @@ use crate::style::Ink;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Bundles")]
 pub(super) struct BundleArgs {
-    /// Threads with all that hangs on them, in one file that `import` takes in
-    #[arg(long, conflicts_with_all = ["verbatim", "source"])]
-    bundle: bool,
-    /// Leave secrets as they are
-    #[arg(long, requires = "bundle", conflicts_with_all = ["mask_secrets", "patterns", "files"])]
-    unmasked: bool,
     /// Carry the store's seals too, which name all of its threads: proof that nothing was cut
     #[arg(long, requires = "bundle")]
     with_seals: bool,
@@ -34,32 +28,27 @@ pub(super) struct BundleArgs {
     encryption: EncryptionArgs,
 }
 
-impl BundleArgs {
-    pub(super) fn is_wanted(&self) -> bool {
-        self.bundle
-    }
-}
-
-pub(super) fn run(args: &ExportArgs, store: &Store, app: &mut App) -> Outcome {
+pub(super) fn run(args: &ExportArgs, app: &mut App) -> Outcome {
+    let store = app.read()?;
     let threads = args.threads.iter().map(|name| Ok(store.find(name)?)).collect::<Result<Vec<ThreadId>, Failure>>()?;
     let mask = mask(args)?;
     let what = |scratch| Written {
         scratch,
         mask: mask.clone(),
-        with_seals: args.bundle.with_seals,
-        encryption: &args.bundle.encryption,
+        with_seals: args.bundling.with_seals,
+        encryption: &args.bundling.encryption,
     };
     let Some(path) = &args.output else {
         if std::io::stdout().is_terminal() {
             return Err(Report::usage("a bundle is no text").hint("give -o FILE, or lead it into a program").into());
         }
         let mut out = std::io::stdout();
-        tell(&bundles::write(store, &threads, what(&std::env::temp_dir()), &mut out)?);
+        tell(&bundles::write(&store, &threads, what(&std::env::temp_dir()), &mut out)?);
         return Ok(Code::Done);
     };
     // Where the bundle goes there is room for it, and nobody else reads.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let report = put_file(path, |file| bundles::write(store, &threads, what(folder), file))?;
+    let report = write_whole(path, |file| bundles::write(&store, &threads, what(folder), file))?;
     if app.out.is_json() {
         let bundle = &report.manifest;
         app.out.document(&json!({
@@ -69,7 +58,7 @@ pub(super) fn run(args: &ExportArgs, store: &Store, app: &mut App) -> Outcome {
             "masked": bundle.masked,
             "masked_items": report.masked_items,
             "sealed": bundle.anchors.is_some(),
-            "encrypted": args.bundle.encryption.is_wanted(),
+            "encrypted": args.bundling.encryption.is_wanted(),
         }))?;
     } else {
         let threads = human::counted(report.manifest.threads.len() as u64, "thread", "threads");
@@ -83,7 +72,7 @@ pub(super) fn run(args: &ExportArgs, store: &Store, app: &mut App) -> Outcome {
 /// What is masked: what was asked for, and else what is known to be a secret.
 fn mask(args: &ExportArgs) -> Result<Option<Rules>, Failure> {
     match args.masking.rules()? {
-        _ if args.bundle.unmasked => Ok(None),
+        _ if args.unmasked => Ok(None),
         Some(rules) => Ok(Some(rules)),
         None => Ok(Some(Rules::maintained()?)),
     }
