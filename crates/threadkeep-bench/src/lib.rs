@@ -7,6 +7,7 @@ pub mod appends;
 pub mod bare;
 pub mod contention;
 pub mod corpus;
+pub mod files;
 pub mod langgraph;
 pub mod lists;
 pub mod machine;
@@ -38,7 +39,7 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(&str)) -> Result<Report> {
     let mut report = Report::default();
     let root = tempfile::Builder::new().prefix("threadkeep-bench-").tempdir_in(&plan.root)?;
     type Part = fn(&Plan, &std::path::Path, &mut Report) -> Result<()>;
-    let parts: [(&[&str], &str, Part); 14] = [
+    let parts: [(&[&str], &str, Part); 16] = [
         (&["P1"], "synced appends", appends::synced),
         (&["P2"], "many writers", appends::many_writers),
         (&["W1"], "writers of many processes", contention::throughput),
@@ -48,6 +49,8 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(&str)) -> Result<Report> {
         (&["P4", "P8", "P11"], "a thread of many items", reads::large_store),
         (&["P5"], "many threads", lists::many_threads),
         (&["P6"], "searching a corpus", search::searching),
+        (&["P7", "P10"], "agents' files", files::importing),
+        (&["P9"], "one large thread", files::one_large_thread),
         (&["S1", "S2"], "looking for secrets", secrets::searching),
         (&["G1"], "writers on a server", postgres::many_writers),
         (&["G2"], "reads from a server", postgres::reading),

@@ -63,6 +63,10 @@ pub struct Sizes {
     pub corpus: u32,
     /// Searches of each kind.
     pub questions: usize,
+    /// Items of the agents' files that are imported.
+    pub imported: u32,
+    /// Bytes of the large thread.
+    pub large: u64,
 }
 
 impl Sizes {
@@ -88,6 +92,8 @@ impl Sizes {
         searched: 64_000_000,
         corpus: 1_000_000,
         questions: 12,
+        imported: 1_000_000,
+        large: 1 << 30,
     };
 
     /// Small enough for a test: the figures mean nothing.
@@ -112,6 +118,8 @@ impl Sizes {
         searched: 10_000,
         corpus: 2_000,
         questions: 2,
+        imported: 400,
+        large: 1 << 20,
     };
 }
 

@@ -268,7 +268,7 @@ fn bytes_in(folder: &Path) -> Result<f64> {
     Ok(bytes)
 }
 
-fn program(name: &str) -> Option<PathBuf> {
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
     std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
 }

@@ -19,8 +19,11 @@ fn every_part_runs_and_fills_its_lines() {
     let Some(server) = server::start_own() else { return };
     let mut heard = 0;
     let report = threadkeep_bench::run(&plan(&root, Vec::new(), Some(server.database())), &mut |_| heard += 1).unwrap();
-    assert_eq!(heard, 14);
-    for id in ["P1", "P2", "W1", "W2", "P3", "P4", "P5", "P6", "P8", "P11", "S1", "S2", "M1", "G1", "G2", "G3", "CW"] {
+    assert_eq!(heard, 16);
+    for id in [
+        "P1", "P2", "W1", "W2", "P3", "P4", "P5", "P6", "P7", "P8", "P9", "P10", "P11", "S1", "S2", "M1", "G1", "G2",
+        "G3", "CW",
+    ] {
         assert!(report.lines.iter().any(|line| line.id == id), "{id}");
     }
     assert!(report.lines.iter().all(|line| line.figure.is_finite()), "{report}");
