@@ -200,7 +200,12 @@ fn play_taker(store: &Store) {
     let note = Path::new(&std::env::var(FOLDER).unwrap()).join("token");
     let live = store.take_over(&thread(), "the one before was killed", false).unwrap();
     let take = |token: Uuid| {
-        let how = TakeMessage { token: Some(token), into: TakeInto::NewTurn, past_unfinished: true };
+        let how = TakeMessage {
+            token: Some(token),
+            into: TakeInto::NewTurn,
+            past_unfinished: true,
+            ..TakeMessage::default()
+        };
         let Some(taken) = live.take_message(how).unwrap() else { return false };
         live.deliver_message(taken.message.id).unwrap();
         live.end_message(taken.message.id, MessageEnd::Acted { outcome: None }).unwrap();
