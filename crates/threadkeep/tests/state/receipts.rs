@@ -192,7 +192,8 @@ fn content_that_was_changed_is_not_believed() {
         found.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
     };
     triggers.iter().for_each(|name| database.execute_batch(&format!("DROP TRIGGER {name}")).unwrap());
-    let args = (&content, i64::try_from(content.len()).unwrap(), &task.item().as_bytes()[..]);
+    let item = task.item();
+    let args = (&content, i64::try_from(content.len()).unwrap(), &item.as_bytes()[..]);
     database.execute("UPDATE items SET content = ?1, size = ?2, encoding = 0 WHERE id = ?3", args).unwrap();
     assert_names(&store.prompt(&id("t"), task).unwrap_err(), &task.to_string());
     assert!(prompts(&store)[0].damage.is_some());
