@@ -269,11 +269,15 @@ impl Raw {
         match std::str::from_utf8(bytes) {
             Ok(text) => Self::Text(text.to_owned()),
             Err(_) => {
-                let piece = |chunk: std::str::Utf8Chunk<'_>| {
-                    let hex = chunk.invalid().iter().map(|byte| format!("{byte:02x}")).collect();
-                    (chunk.valid().to_owned(), hex)
-                };
-                Self::Pieces(bytes.utf8_chunks().map(piece).collect())
+                let mut pieces: Vec<(String, String)> = Vec::new();
+                for chunk in bytes.utf8_chunks() {
+                    let hex: String = chunk.invalid().iter().map(|byte| format!("{byte:02x}")).collect();
+                    match pieces.last_mut() {
+                        Some((_, last)) if chunk.valid().is_empty() => last.push_str(&hex),
+                        _ => pieces.push((chunk.valid().to_owned(), hex)),
+                    }
+                }
+                Self::Pieces(pieces)
             }
         }
     }

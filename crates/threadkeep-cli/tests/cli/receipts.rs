@@ -35,7 +35,10 @@ fn prompts_are_stored_listed_shown_and_followed_to_their_root() {
     assert_eq!(exit(&sandbox, &["prompt", "add", "t", "other", "--id", id]), 1);
     let more = id_of(&sandbox.json(&["prompt", "add", "t", "and the docs", "--continues", "active"]), "prompt");
     let retry = sandbox.json(&["prompt", "add", "t", "and the docs", "--retry", "last", "--open-turn"]);
-    assert_eq!(json!([retry["prompt"]["parent"], retry["prompt"]["active"], retry["prompt"]["turn"]]), json!([more, task, 2]));
+    assert_eq!(
+        json!([retry["prompt"]["parent"], retry["prompt"]["active"], retry["prompt"]["turn"]]),
+        json!([more, task, 2])
+    );
     assert_eq!(exit(&sandbox, &["prompt", "add", "t", "x", "--continues", "ffff"]), 3);
     let listed = sandbox.json(&["prompt", "list", "t", "--limit", "2"]);
     assert_eq!((&listed["total"], listed["prompts"].as_array().unwrap().len()), (&json!(3), 2));
@@ -45,7 +48,10 @@ fn prompts_are_stored_listed_shown_and_followed_to_their_root() {
     let texts = sandbox.ok(&["prompt", "list", "t"]);
     assert!(texts.contains("task") && texts.contains("more (2)") && texts.contains("retry (3)"), "{texts}");
     let shown = sandbox.json(&["prompt", "show", "t"]);
-    assert_eq!((&shown["prompt"]["text"], &shown["prompt"]["raw"]), (&json!("make the test pass"), &json!("make the test pass")));
+    assert_eq!(
+        (&shown["prompt"]["text"], &shown["prompt"]["raw"]),
+        (&json!("make the test pass"), &json!("make the test pass"))
+    );
     assert_eq!(sandbox.json(&["prompt", "show", "t", "last"])["prompt"]["id"], retry["prompt"]["id"]);
     assert_eq!(sandbox.ok(&["prompt", "show", "t", &task, "--raw"]), "make the test pass");
     let lineage = sandbox.json(&["prompt", "lineage", "t"]);
@@ -105,7 +111,18 @@ fn reading_a_thread_marks_its_receipts_and_a_message_is_taken_as_one() {
     let shown = sandbox.ok(&["show", "t", "--all"]);
     assert!(shown.contains(&task) && shown.contains(&receipt) && shown.contains("artifact 1, decision"), "{shown}");
     let items = sandbox.json(&["show", "t", "--all"]);
-    let marks: Vec<Value> = items["items"].as_array().unwrap().iter().map(|it| json!([it["prompt"]["id"], it["artifact"]["number"], it["text"]])).collect();
-    assert_eq!(json!(marks), json!([[null, null, "a"], [task, null, "the task"], [null, 1, "left"], [receipt, null, "sent"]]));
+    let marks: Vec<Value> = items["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| json!([it["prompt"]["id"], it["artifact"]["number"], it["text"]]))
+        .collect();
+    assert_eq!(
+        json!(marks),
+        json!([[null, null, "a"], [task, null, "the task"], [null, 1, "left"], [receipt, null, "sent"]])
+    );
     assert_eq!(sandbox.json(&["prompt", "show", "t", "last"])["prompt"]["text"], "sent");
+    // An agent is given what was said, and nothing of where it stands here.
+    let exported = sandbox.ok(&["export", "t", "--to", "codex"]);
+    assert!(exported.contains("the task") && !exported.contains("generation"), "{exported}");
 }
