@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use threadkeep::blocking::Store;
-use threadkeep::{Address, Error, FORMAT, Item, ItemQuery, Result, SourceFile, Thread, ThreadId, View};
+use threadkeep::{Address, Error, Item, ItemQuery, Result, SourceFile, Thread, ThreadId, View, holds_view};
 
 pub use self::install::{Before, Existing, Installed, install};
 use self::plan::Plan;
@@ -312,7 +312,7 @@ impl<'a, 'b, E: From<Error>> Run<'a, 'b, E> {
             return codec.message(&item.kind, content);
         }
         let plain = || View::text(item.role.clone(), String::from_utf8_lossy(content));
-        let view = match item.format == FORMAT {
+        let view = match holds_view(&item.format) {
             true => serde_json::from_slice(content).unwrap_or_else(|_| plain()),
             false => plain(),
         };

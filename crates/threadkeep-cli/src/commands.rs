@@ -2,6 +2,7 @@
 
 mod append;
 mod archive;
+mod artifact;
 mod backup;
 mod changes;
 mod checkpoint;
@@ -25,6 +26,7 @@ mod label;
 pub(crate) mod list;
 mod pick;
 mod pin;
+mod prompt;
 mod purge;
 mod redact;
 mod remap;
@@ -134,6 +136,8 @@ enum Command {
     Roadmap(roadmap::RoadmapArgs),
     Tools(tools::ToolsArgs),
     Run(run::RunArgs),
+    Prompt(prompt::PromptArgs),
+    Artifact(artifact::ArtifactArgs),
     Inbox(inbox::InboxArgs),
     Request(request::RequestArgs),
     Claims(claims::ClaimsArgs),
@@ -303,6 +307,8 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Roadmap(args) => roadmap::run(&args, app),
         Command::Tools(args) => tools::run(&args, app),
         Command::Run(args) => run::run(&args, app),
+        Command::Prompt(args) => prompt::run(&args, app),
+        Command::Artifact(args) => artifact::run(&args, app),
         Command::Inbox(args) => inbox::run(&args, app),
         Command::Request(args) => request::run(&args, app),
         Command::Claims(args) => claims::run(&args, app),

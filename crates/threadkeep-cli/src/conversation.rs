@@ -1,7 +1,7 @@
 //! A thread as people read it at a terminal: who said what, and what the tools did, in brief.
 
 use serde_json::Value;
-use threadkeep::{Item, Kind, Part, Role, View};
+use threadkeep::{Artifact, Item, Kind, Part, PromptOrigin, Receipt, Role, View};
 
 use crate::errors::Failure;
 use crate::human;
@@ -68,7 +68,9 @@ impl Conversation {
         }
         let (whose, who) = speaker(item, view);
         let time = out.paint(Ink::Dim, &human::moment(item.created_at));
-        out.line(format!("{}  {}  {time}", out.paint(whose, &who), out.paint(ink, &depth)))?;
+        let mark = Receipt::try_from(item).map(|receipt| format!("  {}", out.paint(Ink::Dim, &as_prompt(&receipt))));
+        let mark = mark.unwrap_or_default();
+        out.line(format!("{}  {}  {time}{mark}", out.paint(whose, &who), out.paint(ink, &depth)))?;
         for line in body {
             out.line(format!("{INDENT}{line}").trim_end())?;
         }
@@ -93,6 +95,9 @@ impl Conversation {
                 Part::Note { text } => lines.push(self.note(out, item, text)),
                 other => lines.push(out.paint(Ink::Dim, &text::one_line(&format!("{other:?}")))),
             }
+        }
+        if let Ok(artifact) = Artifact::try_from(item) {
+            lines.insert(0, out.paint(Ink::Dim, &as_artifact(&artifact)));
         }
         if view.damaged {
             lines.push(out.paint(Ink::Warn, "(damaged: shown as well as it can be read)"));
@@ -211,6 +216,24 @@ fn value(value: &Value) -> String {
         }
         other => text::one_line(&other.to_string()),
     }
+}
+
+/// What a prompt is that was stored as a receipt.
+fn as_prompt(receipt: &Receipt) -> String {
+    let task = match (&receipt.origin, receipt.active == receipt.id) {
+        (PromptOrigin::HarnessRetry, _) => format!(", tries again, for {}", receipt.active),
+        (PromptOrigin::Operator, false) => format!(", of {}", receipt.active),
+        (PromptOrigin::Operator, true) => String::new(),
+        (other, _) => format!(", {}", text::one_line(other.as_str())),
+    };
+    format!("{}{task}", receipt.id)
+}
+
+fn as_artifact(artifact: &Artifact) -> String {
+    let locator =
+        artifact.locator.as_deref().map(|locator| format!(": {}", text::one_line(locator))).unwrap_or_default();
+    let (kind, relation) = (text::one_line(artifact.kind.as_str()), text::one_line(artifact.relation.as_str()));
+    format!("artifact {}, {kind}, {relation} {}{locator}", artifact.number, artifact.prompt)
 }
 
 #[cfg(test)]

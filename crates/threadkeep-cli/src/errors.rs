@@ -171,6 +171,13 @@ fn hint(error: &Error) -> Option<String> {
         Error::Conflict { what: "inbox", .. } | Error::NotFound { what: "message", .. } => {
             "`threadkeep inbox list THREAD` shows the messages; `inbox acted` says what became of one that is unfinished"
         }
+        Error::NotFound { what: "prompt", .. } | Error::Conflict { what: "prompt", .. } => {
+            "`threadkeep prompt list THREAD` shows the prompts of a path"
+        }
+        Error::NotFound { what: "artifact", .. } => "`threadkeep artifact list THREAD` shows them",
+        Error::AlreadyExists { what: "prompt" | "artifact", .. } => {
+            "another one has this id: leave it out, or give another"
+        }
         Error::Conflict { what: "request", .. } | Error::NotFound { what: "request", .. } => {
             "`threadkeep request list` shows the requests, and `request show` what became of one"
         }

@@ -4,7 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use threadkeep::{
-    Address, Branch, Break, Holder, Item, Redaction, Stats, Thread, Timestamp, Tree, View, WorkspaceInfo,
+    Address, Artifact, Branch, Break, Holder, Item, Prompt, Receipt, Redaction, Stats, Thread, Timestamp, Tree, View,
+    WorkspaceInfo,
 };
 
 /// A thread.
@@ -76,6 +77,18 @@ pub(crate) fn holder(holder: &Holder) -> Value {
 
 /// An item with its readable text.
 pub(crate) fn item(item: &Item, view: &View) -> Value {
+    let mut value = plain_item(item, view);
+    // What it is beside an item: nothing for one that is no receipt.
+    if let Ok(prompt) = Receipt::try_from(item) {
+        value["prompt"] = receipt(&prompt);
+    }
+    if let Ok(artifact) = Artifact::try_from(item) {
+        value["artifact"] = self::artifact(&artifact);
+    }
+    value
+}
+
+fn plain_item(item: &Item, view: &View) -> Value {
     json!({
         "id": item.id,
         "thread": item.thread,
@@ -93,6 +106,60 @@ pub(crate) fn item(item: &Item, view: &View) -> Value {
         "created_at": time(item.created_at),
         "hash": item.hash,
         "redaction": item.redaction.as_deref().map(redaction),
+    })
+}
+
+/// Where a prompt stands.
+pub(crate) fn receipt(receipt: &Receipt) -> Value {
+    json!({
+        "id": receipt.id,
+        "thread": receipt.thread,
+        "branch": receipt.address.branch,
+        "depth": receipt.address.depth,
+        "turn": receipt.turn,
+        "origin": receipt.origin,
+        "parent": receipt.parent,
+        "root": receipt.root,
+        "active": receipt.active,
+        "generation": receipt.generation,
+        "created_at": time(receipt.created_at),
+    })
+}
+
+/// A prompt: what was typed is `raw` where it is text, else `raw_base64`.
+pub(crate) fn prompt(prompt: &Prompt) -> Value {
+    let mut value = receipt(&prompt.receipt);
+    let (key, raw) = match std::str::from_utf8(&prompt.raw) {
+        Ok(text) => ("raw", text.to_owned()),
+        Err(_) => ("raw_base64", STANDARD.encode(&prompt.raw)),
+    };
+    value[key] = raw.into();
+    value["text"] = prompt.text.as_str().into();
+    value["previous"] = json!(prompt.previous);
+    value["redaction"] = prompt.redaction.as_ref().map(redaction).into();
+    value["damage"] = prompt.damage.as_deref().into();
+    value
+}
+
+/// An artifact; its metadata is text, as it was given.
+pub(crate) fn artifact(artifact: &Artifact) -> Value {
+    json!({
+        "id": artifact.id,
+        "thread": artifact.thread,
+        "number": artifact.number,
+        "branch": artifact.address.branch,
+        "depth": artifact.address.depth,
+        "turn": artifact.turn,
+        "prompt": artifact.prompt,
+        "root": artifact.root,
+        "kind": artifact.kind,
+        "relation": artifact.relation,
+        "locator": artifact.locator,
+        "body": artifact.body,
+        "metadata": artifact.metadata,
+        "created_at": time(artifact.created_at),
+        "redaction": artifact.redaction.as_ref().map(redaction),
+        "damage": artifact.damage,
     })
 }
 
@@ -187,7 +254,7 @@ pub(crate) fn stats(stats: &Stats) -> Map<String, Value> {
         |agent: &threadkeep::AgentStats| json!({"agent": agent.agent, "threads": agent.threads, "items": agent.items});
     let jobs: Map<String, Value> =
         stats.jobs.iter().map(|jobs| (jobs.status.as_str().to_owned(), jobs.jobs.into())).collect();
-    let fields: [(&str, Value); 21] = [
+    let fields: [(&str, Value); 23] = [
         ("workspaces", stats.workspaces.into()),
         ("threads", (stats.active + stats.archived + stats.trashed).into()),
         ("active", stats.active.into()),
@@ -207,6 +274,8 @@ pub(crate) fn stats(stats: &Stats) -> Map<String, Value> {
         ("checkpoints", stats.checkpoints.into()),
         ("checkpoint_bytes", stats.checkpoint_bytes.into()),
         ("stored_checkpoint_bytes", stats.stored_checkpoint_bytes.into()),
+        ("prompts", stats.prompts.into()),
+        ("artifacts", stats.artifacts.into()),
         ("file_bytes", stats.file_bytes.into()),
         ("agents", stats.agents.iter().map(agent).collect()),
     ];

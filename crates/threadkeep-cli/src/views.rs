@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use threadkeep::{FORMAT, Item, Kind, Part, StoreOptions, View};
+use threadkeep::{Item, Kind, Part, StoreOptions, View, holds_view};
 use threadkeep_agents::codec::Codec;
 
 use crate::human;
@@ -24,7 +24,7 @@ impl Views {
             let words = format!("[redacted by {}, {}: {}]", told.by, human::moment(told.at), told.reason);
             return View::text(item.role.clone(), words);
         }
-        if item.format == FORMAT {
+        if holds_view(&item.format) {
             return serde_json::from_slice(&item.content).unwrap_or_else(|_| as_it_is(item, true));
         }
         match self.0.iter().find(|codec| codec.format() == item.format) {

@@ -50,6 +50,8 @@ mod place;
 #[cfg(test)]
 #[path = "../../threadkeep/tests/postgres/server.rs"]
 mod postgres;
+#[path = "cli/receipts.rs"]
+mod receipts;
 #[path = "cli/redact.rs"]
 mod redact;
 #[path = "cli/rollout.rs"]

@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::artifacts::{Artifact, ArtifactQuery, NewArtifact, StoredArtifact};
 use crate::backup::{BackupReport, RestoreReport};
 use crate::branch::Tree;
 use crate::bundle::{Bundle, BundleOptions, BundleReport, TakeBundle};
@@ -23,7 +24,8 @@ use crate::finding::Examination;
 use crate::goals::{Goal, GoalCheck, GoalPatch, GoalQuery, GoalUsage, NewGoal};
 use crate::host::Host;
 use crate::id::{
-    Address, BranchId, ItemId, JobId, MessageId, PartId, RequestId, RoadmapId, RunId, ThreadId, WorkspaceId,
+    Address, ArtifactId, BranchId, ItemId, JobId, MessageId, PartId, PromptId, RequestId, RoadmapId, RunId, ThreadId,
+    WorkspaceId,
 };
 use crate::inbox::{Message, MessageEnd, MessageQuery, NewMessage, TakeMessage, TakenMessage};
 use crate::item::{Appended, Durability, Hash, Item, NewItem};
@@ -33,6 +35,7 @@ use crate::live::AppendOptions;
 use crate::log::purge::Purged;
 use crate::log::read::ItemQuery;
 use crate::log::verify::{Verdict, VerifyReport};
+use crate::prompts::{NewPrompt, Prompt, PromptContext, PromptQuery, Receipt, ReceiptPage, StoredPrompt};
 use crate::repair::{Checkup, RepairReport};
 use crate::requests::{Answer, NewRequest, Principal, Request, RequestQuery, UseAnswer, UsedAnswer};
 use crate::roadmaps::{
@@ -599,6 +602,14 @@ mirror! { Threads, "Threads":
     fn message_queue(&self, thread: &ThreadId) -> Result<Vec<MessageId>>;
     fn withdraw_message(&self, thread: &ThreadId, id: MessageId, reason: Option<String>) -> Result<Message>;
     fn reorder_messages(&self, thread: &ThreadId, order: Vec<MessageId>) -> Result<()>;
+    fn prompt(&self, thread: &ThreadId, id: PromptId) -> Result<Prompt>;
+    fn find_prompt(&self, thread: &ThreadId, name: &str) -> Result<PromptId>;
+    fn prompt_lineage(&self, thread: &ThreadId, id: PromptId) -> Result<Vec<Receipt>>;
+    fn prompts(&self, thread: &ThreadId, query: PromptQuery) -> Result<ReceiptPage<Prompt>>;
+    fn prompt_context(&self, thread: &ThreadId, at: Option<Address>) -> Result<Option<PromptContext>>;
+    fn artifact(&self, thread: &ThreadId, id: ArtifactId) -> Result<Artifact>;
+    fn find_artifact(&self, thread: &ThreadId, name: &str) -> Result<ArtifactId>;
+    fn artifacts(&self, thread: &ThreadId, query: ArtifactQuery) -> Result<ReceiptPage<Artifact>>;
     fn ask_request(&self, request: NewRequest) -> Result<Request>;
     fn request(&self, id: RequestId) -> Result<Request>;
     fn find_request(&self, name: &str) -> Result<RequestId>;
@@ -657,6 +668,8 @@ mirror! { LiveThread, "LiveThread":
     fn link_roadmap(&self, id: &RoadmapId, node: Option<String>) -> Result<RoadmapLink>;
     fn unlink_roadmap(&self) -> Result<bool>;
     fn roadmap_link(&self) -> Result<Option<RoadmapLink>>;
+    fn begin_prompt(&self, prompt: NewPrompt) -> Result<StoredPrompt>;
+    fn add_artifact(&self, artifact: NewArtifact) -> Result<StoredArtifact>;
     fn take_message(&self, how: TakeMessage) -> Result<Option<TakenMessage>>;
     fn deliver_message(&self, id: MessageId) -> Result<Message>;
     fn end_message(&self, id: MessageId, end: MessageEnd) -> Result<Message>;

@@ -19,6 +19,7 @@ pub mod indexes;
 mod jobs;
 #[doc(hidden)]
 pub mod languages;
+mod prompts;
 mod reading;
 mod requests;
 mod roadmaps;
@@ -78,6 +79,7 @@ pub fn clauses() -> Vec<Clause> {
         goals::CLAUSES,
         inbox::CLAUSES,
         jobs::CLAUSES,
+        prompts::CLAUSES,
         reading::CLAUSES,
         roadmaps::CLAUSES,
         runs::CLAUSES,

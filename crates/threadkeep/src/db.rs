@@ -616,6 +616,7 @@ pub(crate) fn all_statements() -> Vec<Statement> {
         crate::log::append::ALL,
         crate::log::path::ALL,
         crate::log::read::ALL,
+        crate::log::receipts::ALL,
         crate::log::redact::ALL,
         crate::log::head::ALL,
         crate::log::order::ALL,

@@ -170,6 +170,80 @@ uuid_id! {
     WriterId, "writer id"
 }
 
+/// Declares an id that is the id of an item, and that is written with a word before it, so that it can't be taken for another one.
+macro_rules! marked_id {
+    ($(#[$meta:meta])* $name:ident, $what:literal, $mark:literal) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(ItemId);
+
+        impl $name {
+            /// Stands before the UUID when the id is written.
+            pub const MARK: &'static str = $mark;
+
+            /// Takes the id of the item.
+            pub const fn from_item(item: ItemId) -> Self {
+                Self(item)
+            }
+
+            /// Takes a UUID as the id.
+            pub const fn from_uuid(uuid: Uuid) -> Self {
+                Self(ItemId::from_uuid(uuid))
+            }
+
+            /// The item that it is.
+            pub const fn item(&self) -> ItemId {
+                self.0
+            }
+
+            pub(crate) const fn as_bytes(&self) -> &[u8; 16] {
+                self.0.as_bytes()
+            }
+
+            pub(crate) fn from_slice(bytes: &[u8]) -> Option<Self> {
+                ItemId::from_slice(bytes).map(Self)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}{}", Self::MARK, self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Error;
+
+            /// Reads the id with or without its mark.
+            fn from_str(text: &str) -> Result<Self> {
+                let uuid = Uuid::parse_str(text.strip_prefix(Self::MARK).unwrap_or(text));
+                uuid.map(Self::from_uuid).map_err(|_| Error::invalid($what, format!("`{text}` is not a UUID")))
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+marked_id! {
+    /// The name of a prompt that was stored as a receipt: that of its item, written `prompt:` and the UUID.
+    PromptId, "prompt id", "prompt:"
+}
+marked_id! {
+    /// The name of an artifact: that of its item, written `artifact:` and the UUID.
+    ArtifactId, "artifact id", "artifact:"
+}
+
 /// The least and the greatest id that is written with this beginning; `None` for what no id begins with.
 pub(crate) fn ids_from(beginning: &str) -> Option<(Uuid, Uuid)> {
     let digits: String = beginning.chars().filter(|sign| *sign != '-').collect();
@@ -219,7 +293,7 @@ impl ItemKey {
 
 #[cfg(test)]
 mod tests {
-    use super::{ItemKey, ThreadId, ids_from};
+    use super::{ArtifactId, ItemKey, PromptId, ThreadId, ids_from};
 
     #[test]
     fn hostile_thread_ids_are_refused() {
@@ -240,6 +314,16 @@ mod tests {
         for wrong in ["", "-", "x", "0g", "é", &"0".repeat(33)] {
             assert_eq!(ids_from(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_marked_id_is_read_with_its_own_mark_or_without_one() {
+        let bare = "019a2284-9b28-7db3-8000-000000000001";
+        let prompt: PromptId = bare.parse().unwrap();
+        assert_eq!(prompt.to_string(), format!("prompt:{bare}"));
+        assert_eq!(prompt.to_string().parse::<PromptId>().unwrap(), prompt);
+        assert!(format!("artifact:{bare}").parse::<PromptId>().is_err());
+        assert_eq!(format!("artifact:{bare}").parse::<ArtifactId>().unwrap().item(), prompt.item());
     }
 
     #[test]

@@ -18,11 +18,13 @@ use crate::cursor::Cursor;
 use crate::db::{Row, Tx, Value, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::id::{Address, ItemId, MessageId, ThreadId, WriterId, ids_from};
+use crate::id::{Address, ItemId, MessageId, PromptId, ThreadId, WriterId, ids_from};
 use crate::item::{Expect, Kind, NewItem, Role, check_tag, check_text, open_words};
 use crate::jobs::clock;
 use crate::log::append::{After, Append, Prepared, Run, TurnRule, append};
-use crate::log::path;
+use crate::log::{path, receipts};
+use crate::prompts::{self, Draft};
+use crate::receipt::PromptOrigin;
 use crate::thread::{MAX_TEXT_BYTES, Page, Shelf};
 use crate::threads::{self, By, Hold, Scope};
 use crate::time::Timestamp;
@@ -233,6 +235,19 @@ pub enum TakeInto {
     OpenTurn,
 }
 
+/// As what the prompt of a message is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PromptAs {
+    /// As an item of the user.
+    #[default]
+    Item,
+    /// As a receipt ([`crate::LiveThread::begin_prompt`]): what the message says is what was typed and what the model is given.
+    Receipt {
+        /// The prompt that it continues: one on the thread's path. It is a task of its own when `None`.
+        parent: Option<PromptId>,
+    },
+}
+
 /// How a message is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TakeMessage {
@@ -243,6 +258,8 @@ pub struct TakeMessage {
     pub into: TakeInto,
     /// Takes it though an earlier holder left a message unfinished.
     pub past_unfinished: bool,
+    /// As what its prompt is written.
+    pub prompt: PromptAs,
 }
 
 /// A message that was taken.
@@ -252,6 +269,8 @@ pub struct TakenMessage {
     pub message: Message,
     /// Where its prompt stands.
     pub prompt: Address,
+    /// The prompt, where it was written as a receipt.
+    pub receipt: Option<PromptId>,
     /// Whether an earlier call with this token took it.
     pub repeated: bool,
 }
@@ -438,8 +457,8 @@ pub(crate) fn take(tx: &mut dyn Tx, by: &Taker<'_>, how: &TakeMessage) -> Result
     let tick = threads::hold(tx, &hold)?;
     let token = [by.thread.as_str().into(), Value::Blob(by.token.as_bytes())];
     if let Some(message) = query_one(tx, BY_TOKEN, &token, read)? {
-        let prompt = prompt_of(tx, &message)?;
-        return Ok(Some(TakenMessage { message, prompt, repeated: true }));
+        let (prompt, receipt) = (prompt_of(tx, &message)?, receipt_of(tx, &message)?);
+        return Ok(Some(TakenMessage { message, prompt, receipt, repeated: true }));
     }
     let now = clock(tx, by.now)?;
     expire(tx, by.thread, now, tick)?;
@@ -453,7 +472,8 @@ pub(crate) fn take(tx: &mut dyn Tx, by: &Taker<'_>, how: &TakeMessage) -> Result
     let steering = steers(tx, by.thread, how.into)?.ok_or_else(|| Error::not_found("open turn", by.thread))?;
     let next = [by.thread.as_str().into(), now.0.into(), i64::from(steering).into()];
     let Some(message) = query_one(tx, NEXT, &next, read)? else { return Ok(None) };
-    let prompt = write_prompt(tx, by, &message, if steering { TurnRule::Open } else { TurnRule::Begin })?;
+    let rule = if steering { TurnRule::Open } else { TurnRule::Begin };
+    let prompt = write_prompt(tx, by, &message, (how.prompt, rule))?;
     let args = [
         by.thread.as_str().into(),
         Value::Blob(message.id.as_bytes()),
@@ -467,7 +487,8 @@ pub(crate) fn take(tx: &mut dyn Tx, by: &Taker<'_>, how: &TakeMessage) -> Result
     tx.execute(TAKE, &args)?;
     note(tx, by.thread, message.id, Verb::Changed, tick, by.now)?;
     let message = get(tx, by.thread, message.id, now)?;
-    Ok(Some(TakenMessage { message, prompt: prompt.1, repeated: false }))
+    let receipt = receipt_of(tx, &message)?;
+    Ok(Some(TakenMessage { message, prompt: prompt.1, receipt, repeated: false }))
 }
 
 /// Notes that the agent has a message. Repeating it changes nothing.
@@ -628,13 +649,22 @@ fn steers(tx: &mut dyn Tx, thread: &ThreadId, into: TakeInto) -> Result<Option<b
 }
 
 /// Writes the prompt of a message; gives its id and where it stands.
-fn write_prompt(tx: &mut dyn Tx, by: &Taker<'_>, message: &Message, turns: TurnRule) -> Result<(ItemId, Address)> {
-    let item = match message.format {
-        MessageFormat::Json => {
+fn write_prompt(
+    tx: &mut dyn Tx,
+    by: &Taker<'_>,
+    message: &Message,
+    (prompt, turns): (PromptAs, TurnRule),
+) -> Result<(ItemId, Address)> {
+    let item = match (prompt, &message.format) {
+        (PromptAs::Receipt { parent }, _) => {
+            let (raw, text, origin) = (message.body.as_bytes(), message.body.as_str(), &PromptOrigin::Operator);
+            prompts::compose(tx, by.thread, prompts::id_of(None, by.host), &Draft { raw, text, origin, parent })?
+        }
+        (PromptAs::Item, MessageFormat::Json) => {
             let content = message.body.clone().into_bytes();
             NewItem { role: Some(Role::User), ..NewItem::raw(Kind::Message, MessageFormat::Json.as_str(), content) }
         }
-        _ => NewItem::message(Role::User, message.body.as_str()),
+        (PromptAs::Item, _) => NewItem::message(Role::User, message.body.as_str()),
     };
     let item = NewItem { source_id: Some(source_of(&message.id)), ..item };
     let items = [Prepared::new(item, by.host)?];
@@ -657,6 +687,12 @@ fn write_prompt(tx: &mut dyn Tx, by: &Taker<'_>, message: &Message, turns: TurnR
 /// What the `source_id` of a message's prompt is.
 pub(crate) fn source_of(id: &MessageId) -> String {
     format!("{SOURCE_PREFIX}{id}")
+}
+
+/// The prompt of a message that was taken, if it is a receipt.
+fn receipt_of(tx: &mut dyn Tx, message: &Message) -> Result<Option<PromptId>> {
+    let Some(prompt) = message.prompt.map(PromptId::from_item) else { return Ok(None) };
+    Ok(receipts::prompt_row(tx, prompt)?.map(|_| prompt))
 }
 
 fn prompt_of(tx: &mut dyn Tx, message: &Message) -> Result<Address> {

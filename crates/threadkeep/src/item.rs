@@ -14,6 +14,10 @@ use crate::view::{Part, View};
 pub const MAX_CONTENT_BYTES: usize = 256 << 20;
 /// The format tag of content that Threadkeep itself defines: a JSON [`View`].
 pub const FORMAT: &str = "threadkeep/1";
+/// The format tag of a prompt that was stored as a receipt: a JSON [`View`] that also says where the prompt stands among others.
+pub const PROMPT_FORMAT: &str = "threadkeep.prompt/1";
+/// The format tag of an artifact: a JSON [`View`] that also says what the artifact is and which prompt it is of.
+pub const ARTIFACT_FORMAT: &str = "threadkeep.artifact/1";
 const MAX_TAG_BYTES: usize = 64;
 const MAX_SOURCE_ID_BYTES: usize = 512;
 
@@ -187,6 +191,11 @@ impl NewItem {
         }
         Ok(())
     }
+}
+
+/// Whether content of this format is a JSON [`View`], of whatever else it says.
+pub fn holds_view(format: &str) -> bool {
+    matches!(format, FORMAT | PROMPT_FORMAT | ARTIFACT_FORMAT)
 }
 
 /// Refuses a word that is empty, too long, or can't be stored.

@@ -30,6 +30,7 @@
 //!
 //! The handles here are async and need no particular runtime; [`blocking`] has the same calls without async.
 
+mod artifacts;
 mod backup;
 pub mod blocking;
 mod branch;
@@ -62,6 +63,8 @@ mod keys;
 mod live;
 mod log;
 mod planted;
+mod prompts;
+mod receipt;
 mod records;
 mod repair;
 mod requests;
@@ -92,6 +95,10 @@ mod writers;
 #[doc = include_str!("../../../README.md")]
 mod readme {}
 
+pub use artifacts::{
+    Artifact, ArtifactQuery, ArtifactsOf, MAX_ARTIFACT_BODY_BYTES, MAX_LOCATOR_BYTES, MAX_METADATA_BYTES, NewArtifact,
+    StoredArtifact,
+};
 pub use backup::{BackupReport, RestoreReport};
 pub use branch::{Branch, Tree};
 pub use bundle::{BUNDLE_MAGIC, Bundle, BundleManifest, BundleOptions, BundleReport, BundledThread, TakeBundle};
@@ -119,15 +126,16 @@ pub use goals::{
 };
 pub use host::{Host, ProcessIdentity, ProjectFacts, SystemHost};
 pub use id::{
-    Address, BranchId, GoalId, ItemId, JobId, MessageId, PartId, RequestId, RoadmapId, RunId, ThreadId, WorkspaceId,
-    WriterId,
+    Address, ArtifactId, BranchId, GoalId, ItemId, JobId, MessageId, PartId, PromptId, RequestId, RoadmapId, RunId,
+    ThreadId, WorkspaceId, WriterId,
 };
 pub use inbox::{
     MAX_MESSAGE_BYTES, MAX_QUEUED_MESSAGES, Message, MessageEnd, MessageFormat, MessagePolicy, MessageQuery,
-    MessageState, NewMessage, TakeInto, TakeMessage, TakenMessage,
+    MessageState, NewMessage, PromptAs, TakeInto, TakeMessage, TakenMessage,
 };
 pub use item::{
-    Appended, AppendedItem, Durability, Expect, FORMAT, Hash, Item, Kind, MAX_CONTENT_BYTES, NewItem, Redaction, Role,
+    ARTIFACT_FORMAT, Appended, AppendedItem, Durability, Expect, FORMAT, Hash, Item, Kind, MAX_CONTENT_BYTES, NewItem,
+    PROMPT_FORMAT, Redaction, Role, holds_view,
 };
 pub use jobs::{ClaimedJob, Job, JobEnd, JobLease, JobPatch, JobQuery, JobReport, JobStatus, NewJob};
 pub use keys::{Hex, Key, KeyFolder, KeyInfo, PublicKey, Voucher, parse_key, print_key};
@@ -138,6 +146,10 @@ pub use log::verify::{Break, Gap, GapKind, Outcome, Verdict, VerifyReport};
 #[cfg(feature = "planted-defects")]
 #[doc(hidden)]
 pub use planted::planted_defects;
+pub use prompts::{
+    MAX_PROMPT_BYTES, NewPrompt, Prompt, PromptContext, PromptQuery, PromptTurn, Receipt, ReceiptPage, StoredPrompt,
+};
+pub use receipt::{ArtifactKind, ArtifactRelation, MAX_LINEAGE, PromptOrigin};
 pub use repair::admit::Described;
 pub use repair::{Checkup, LostItems, RepairReport, RepairStep, RepairedThread};
 pub use requests::{

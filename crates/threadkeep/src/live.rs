@@ -4,6 +4,7 @@ mod checkpoints;
 mod documents;
 mod goals;
 mod inbox;
+mod prompts;
 mod repairing;
 mod requests;
 mod roadmaps;
@@ -33,6 +34,7 @@ use crate::log::read::ItemQuery;
 use crate::log::standing::Standing;
 use crate::log::{head, path};
 use crate::planted::{self, Defect};
+use crate::receipt;
 use crate::sources::{self, ImportBatch, ImportPart};
 use crate::store::{Inner, Threads};
 use crate::thread::{Page, Policy, Thread};
@@ -531,6 +533,7 @@ impl LiveThread {
 
     /// Screens an item and makes it ready; counts it if its content was replaced.
     fn prepare(&self, mut item: NewItem, replaced: &mut usize) -> Result<Prepared> {
+        receipt::refuse_unasked(&item.format)?;
         *replaced += usize::from(self.live.inner.screen.item(&mut item)?);
         Prepared::new(item, &*self.live.inner.host)
     }
@@ -937,6 +940,7 @@ fn import_runs(batch: &ImportBatch, host: &dyn crate::host::Host) -> Result<Vec<
         let ImportPart::Item { item, after, starts_turn, .. } = &segment.part else {
             continue;
         };
+        receipt::refuse_unasked(&item.format)?;
         let mut prepared = Prepared::new(NewItem::clone(item), host)?;
         prepared.starts_turn = *starts_turn;
         match runs.last_mut() {

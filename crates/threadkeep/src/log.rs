@@ -9,6 +9,7 @@ pub(crate) mod path;
 pub(crate) mod proof;
 pub(crate) mod purge;
 pub(crate) mod read;
+pub(crate) mod receipts;
 pub(crate) mod redact;
 pub(crate) mod rows;
 pub(crate) mod standing;

@@ -17,6 +17,8 @@ statements! {
     COUNT_JOBS = "SELECT status, count(*) FROM jobs GROUP BY status ORDER BY status";
     COUNT_CHECKPOINTS = "SELECT count(*), CAST(coalesce(sum(s.size), 0) AS BIGINT)
         FROM checkpoints c JOIN checkpoint_states s ON s.thread = c.thread AND s.digest = c.digest";
+    COUNT_RECEIPTS = "SELECT count(*) FROM prompts";
+    COUNT_ALL_ARTIFACTS = "SELECT count(*) FROM artifacts";
     STATE_BYTES = "SELECT CAST(coalesce(sum(length(data)), 0) AS BIGINT) FROM checkpoint_states";
 }
 
@@ -59,6 +61,10 @@ pub struct Stats {
     pub checkpoint_bytes: i64,
     /// Bytes of their states as they are stored: compressed, and equal states of a thread once.
     pub stored_checkpoint_bytes: i64,
+    /// Prompts that were stored as receipts.
+    pub prompts: i64,
+    /// Artifacts of prompts.
+    pub artifacts: i64,
     /// Bytes of the store's files, or of its tables on a server.
     pub file_bytes: i64,
     /// Threads and items by agent, most threads first; no agent is the empty name.
@@ -129,6 +135,8 @@ fn count_state(tx: &mut dyn Tx, stats: &mut Stats) -> Result<()> {
         (stats.checkpoints, stats.checkpoint_bytes) = (count, given);
     }
     stats.stored_checkpoint_bytes = number(tx, STATE_BYTES)?;
+    stats.prompts = number(tx, COUNT_RECEIPTS)?;
+    stats.artifacts = number(tx, COUNT_ALL_ARTIFACTS)?;
     Ok(())
 }
 

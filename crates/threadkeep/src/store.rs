@@ -5,6 +5,7 @@ mod documents;
 mod goals;
 mod inbox;
 mod jobs;
+mod prompts;
 mod redacting;
 mod requests;
 mod roadmaps;

@@ -26,6 +26,7 @@ mod concurrency {
 
 #[path = "../src"]
 mod src {
+    pub(crate) mod artifacts;
     pub(crate) mod backup;
     pub(crate) mod branch;
     pub(crate) mod bundle;
@@ -54,6 +55,8 @@ mod src {
     pub(crate) mod live;
     pub(crate) mod log;
     pub(crate) mod planted;
+    pub(crate) mod prompts;
+    pub(crate) mod receipt;
     pub(crate) mod records;
     pub(crate) mod repair;
     pub(crate) mod requests;
@@ -82,10 +85,10 @@ mod src {
 }
 // The files of the library name each other from the root.
 use src::{
-    backup, branch, bundle, chain, changes, checkpoints, claim, claims, content, copy, cursor, dangling, db, documents,
-    error, examine, finding, follow, goals, host, id, inbox, item, jobs, keys, live, log, planted, records, repair,
-    requests, roadmaps, rollout, runs, screen, seal, seals, search, secrets, sources, stats, store, thread,
-    thread_list, thread_store, threads, time, tools, turn, turns, view, workspaces, writers,
+    artifacts, backup, branch, bundle, chain, changes, checkpoints, claim, claims, content, copy, cursor, dangling, db,
+    documents, error, examine, finding, follow, goals, host, id, inbox, item, jobs, keys, live, log, planted, prompts,
+    receipt, records, repair, requests, roadmaps, rollout, runs, screen, seal, seals, search, secrets, sources, stats,
+    store, thread, thread_list, thread_store, threads, time, tools, turn, turns, view, workspaces, writers,
 };
 // And these as the library shows them.
 use id::ThreadId;

@@ -10,6 +10,8 @@ mod damaged;
 mod documents;
 #[path = "state/masked.rs"]
 mod masked;
+#[path = "state/receipts.rs"]
+mod receipts;
 #[path = "state/steering.rs"]
 mod steering;
 #[path = "state/timed.rs"]

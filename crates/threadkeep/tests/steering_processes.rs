@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use server::Server;
 use threadkeep::blocking::{LiveThread, Store};
 use threadkeep::{
-    Answer, Effect, Error, ItemQuery, MessageEnd, MessageId, MessageQuery, MessageState, NewMessage, NewRequest,
-    NewThread, Principal, Request, RequestQuery, RequestState, StoreOptions, TakeInto, TakeMessage, ThreadId,
-    UseAnswer, Uuid,
+    Answer, ArtifactKind, ArtifactQuery, ArtifactRelation, Effect, Error, ItemQuery, MessageEnd, MessageId,
+    MessageQuery, MessageState, NewArtifact, NewMessage, NewPrompt, NewRequest, NewThread, Principal, PromptAs,
+    Request, RequestQuery, RequestState, StoreOptions, TakeInto, TakeMessage, ThreadId, UseAnswer, Uuid,
 };
 
 const ROLE: &str = "THREADKEEP_TEST_ROLE";
@@ -36,6 +36,8 @@ const RACERS: usize = 4;
 const OWN: usize = 8;
 const SHARED: usize = 12;
 const KILLED: usize = 12;
+/// How many prompts a process stores that is not killed.
+const ASKED: usize = 10;
 /// How many messages wait, and requests, while those who deal with them are killed.
 const WAITING: usize = 60;
 /// Longer than anything here may take.
@@ -98,6 +100,7 @@ fn child_entry() {
         "send-and-take" => play_sender(&store, number),
         "take" => play_taker(&store),
         "answer" => play_answerer(&store),
+        "ask" => play_asker(&store),
         other => panic!("no such role: {other}"),
     }
     say("done");
@@ -200,7 +203,13 @@ fn play_taker(store: &Store) {
     let note = Path::new(&std::env::var(FOLDER).unwrap()).join("token");
     let live = store.take_over(&thread(), "the one before was killed", false).unwrap();
     let take = |token: Uuid| {
-        let how = TakeMessage { token: Some(token), into: TakeInto::NewTurn, past_unfinished: true };
+        let how = TakeMessage {
+            token: Some(token),
+            into: TakeInto::NewTurn,
+            past_unfinished: true,
+            // Some as receipts: a message gives one of those, too.
+            prompt: if token.as_u128() % 2 == 0 { PromptAs::Receipt { parent: None } } else { PromptAs::Item },
+        };
         let Some(taken) = live.take_message(how).unwrap() else { return false };
         live.deliver_message(taken.message.id).unwrap();
         live.end_message(taken.message.id, MessageEnd::Acted { outcome: None }).unwrap();
@@ -213,6 +222,24 @@ fn play_taker(store: &Store) {
         let fresh = note.with_extension("new");
         std::fs::write(&fresh, next.to_string()).unwrap();
         std::fs::rename(&fresh, &note).unwrap();
+    }
+}
+
+/// Stores prompt after prompt, each with an artifact, and says which as soon as it is told that they are stored.
+fn play_asker(store: &Store) {
+    let live = store.take_over(&thread(), "the one before was killed", false).unwrap();
+    let context = store.prompt_context(&thread(), None).unwrap();
+    let mut last =
+        context.map(|context| context.submitted.receipt).filter(|last| last.generation < 200).map(|it| it.id);
+    for number in 0..ASKED {
+        let text = format!("{} asks {number}", std::process::id());
+        let raw = [text.as_bytes(), b"\xff"].concat();
+        let new = last.map_or_else(|| NewPrompt::task(&text), |last| NewPrompt::continuing(last, &text));
+        let prompt = live.begin_prompt(NewPrompt { raw, ..new }).unwrap().receipt.id;
+        say(&format!("{prompt} {text}"));
+        let artifact = NewArtifact::new(prompt, ArtifactKind::TurnOutcome, ArtifactRelation::Summarizes);
+        say(&live.add_artifact(artifact).unwrap().artifact.id.to_string());
+        last = Some(prompt);
     }
 }
 
@@ -434,6 +461,37 @@ fn holders_that_are_killed_lose_no_message_and_write_no_prompt_twice() {
         assert!(said.iter().all(|id| sent.contains(&id.parse().unwrap())), "{}", ground.name);
         assert_each_has_one_prompt(&store, WAITING, ground.name);
         assert_eq!(store.message_queue(&thread()).unwrap(), [], "{}", ground.name);
+    }
+}
+
+#[test]
+fn prompts_that_were_acknowledged_are_there_when_their_process_is_killed() {
+    for ground in grounds() {
+        let store = open(&ground.place);
+        create(&store).shutdown().unwrap();
+        let said = run_killed("ask", &ground.place);
+        assert!(said.len() >= 2 * ASKED, "{}: {said:?}", ground.name);
+        let mut numbers = BTreeSet::new();
+        for line in &said {
+            match line.split_once(' ') {
+                Some((id, text)) => {
+                    let prompt = store.prompt(&thread(), id.parse().unwrap()).unwrap();
+                    assert_eq!(prompt.text, text, "{}", ground.name);
+                    assert_eq!(prompt.raw, [text.as_bytes(), b"\xff"].concat(), "{}", ground.name);
+                    store.prompt_lineage(&thread(), prompt.receipt.id).unwrap();
+                }
+                None => {
+                    numbers.insert(store.artifact(&thread(), line.parse().unwrap()).unwrap().number);
+                }
+            }
+        }
+        let written = store.artifacts(&thread(), ArtifactQuery { limit: 0, ..ArtifactQuery::default() }).unwrap().total;
+        assert!(
+            numbers.len() as u64 <= written && numbers.iter().all(|number| *number <= written as i64),
+            "{}",
+            ground.name
+        );
+        assert!(store.verify(&thread()).unwrap().is_intact(), "{}", ground.name);
     }
 }
 

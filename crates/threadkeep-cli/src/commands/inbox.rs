@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use threadkeep::{
-    Message, MessageEnd, MessageFormat, MessageId, MessagePolicy, MessageQuery, MessageState, NewMessage, TakeInto,
-    TakeMessage, TurnEnd, TurnStatus, Uuid,
+    Message, MessageEnd, MessageFormat, MessageId, MessagePolicy, MessageQuery, MessageState, NewMessage, PromptAs,
+    TakeInto, TakeMessage, TurnEnd, TurnStatus, Uuid,
 };
 
 use super::{App, goal, under_claim};
@@ -161,6 +161,9 @@ struct TakeArgs {
     /// Take it though an earlier holder left a message unfinished
     #[arg(long)]
     past_unfinished: bool,
+    /// Store its prompt as a receipt: a task of its own
+    #[arg(long)]
+    receipt: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -265,7 +268,8 @@ fn inject(args: &InjectArgs, app: &mut App) -> Outcome {
 fn take(args: &TakeArgs, app: &mut App) -> Outcome {
     let store = app.write()?;
     let thread = store.find(&args.thread)?;
-    let how = TakeMessage { token: args.token, into: args.into.take(), past_unfinished: args.past_unfinished };
+    let prompt = if args.receipt { PromptAs::Receipt { parent: None } } else { PromptAs::Item };
+    let how = TakeMessage { token: args.token, into: args.into.take(), past_unfinished: args.past_unfinished, prompt };
     let taken = under_claim(&store, &thread, |live| Ok(live.take_message(how)?))?;
     let Some(taken) = taken else {
         let report = Report::new(Code::NotDone, "nothing-waits", "no message waits that could be taken");
@@ -274,7 +278,7 @@ fn take(args: &TakeArgs, app: &mut App) -> Outcome {
     if app.out.is_json() {
         let prompt = json::place(&thread, taken.prompt);
         app.out
-            .document(&json!({"message": document(&taken.message), "prompt": prompt, "repeated": taken.repeated}))?;
+            .document(&json!({"message": document(&taken.message), "prompt": prompt, "receipt": taken.receipt, "repeated": taken.repeated}))?;
         return Ok(Code::Done);
     }
     let id = app.out.paint(Ink::Dim, &taken.message.id.to_string());

@@ -80,6 +80,8 @@ fn write(app: &mut App, folder: &str, stats: &Stats) -> Result<(), Failure> {
         ("goals", human::count(stats.goals)),
         ("jobs", jobs(stats)),
         ("checkpoints", checkpoints(stats)),
+        ("prompts", human::count(stats.prompts)),
+        ("artifacts", human::count(stats.artifacts)),
         ("on disk", human::bytes(stats.file_bytes)),
     ] {
         out.line(format!("  {name:<11} {value}"))?;

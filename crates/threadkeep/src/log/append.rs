@@ -12,7 +12,7 @@ use crate::id::{Address, BranchId, ItemId, ItemKey, ThreadId, WriterId};
 use crate::item::{Appended, AppendedItem, Expect, Hash, Kind, NewItem, Role};
 use crate::log::order::{self, Top};
 use crate::log::standing::Standing;
-use crate::log::{blobs, path};
+use crate::log::{blobs, path, receipts};
 use crate::planted::{self, Defect};
 use crate::time::Timestamp;
 
@@ -459,8 +459,7 @@ impl<'a> Pen<'a> {
             _ => self.begin_branch(tx, item.id, depth, hash)?,
         };
         let stamp = Stamp { turn: self.turn, writer: self.writer, epoch: self.epoch, tick: self.tick };
-        insert_item(tx, key, item, hash, &stamp)?;
-        blobs::store(tx, key, &item.stored.blobs)?;
+        insert_item(tx, self.thread, key, item, hash, &stamp)?;
         if let (Some(imported), Some(turn)) = (self.begins_turn.take(), self.turn) {
             crate::turns::begin(tx, self.thread, turn, key, item.created_at, imported)?;
         }
@@ -601,8 +600,15 @@ pub(crate) struct Stamp {
     pub(crate) tick: i64,
 }
 
-/// Writes an item that has its place and its hash.
-pub(crate) fn insert_item(tx: &mut dyn Tx, key: ItemKey, item: &Prepared, hash: Hash, stamp: &Stamp) -> Result<()> {
+/// Writes an item that has its place and its hash, with its payloads and its row among the receipts, if it is one.
+pub(crate) fn insert_item(
+    tx: &mut dyn Tx,
+    thread: &ThreadId,
+    key: ItemKey,
+    item: &Prepared,
+    hash: Hash,
+    stamp: &Stamp,
+) -> Result<()> {
     let sources: Vec<u8> = item.sources.iter().flat_map(|id| *id.as_bytes()).collect();
     let args = [
         key.0.into(),
@@ -625,7 +631,9 @@ pub(crate) fn insert_item(tx: &mut dyn Tx, key: ItemKey, item: &Prepared, hash: 
         item.stored.encoding.into(),
         Value::Blob(&item.stored.bytes),
     ];
-    insert_row(tx, item.id, &args)
+    insert_row(tx, item.id, &args)?;
+    blobs::store(tx, key, &item.stored.blobs)?;
+    receipts::index(tx, thread, key, (item.id, &item.format, &item.content))
 }
 
 fn taken(error: Error, id: ItemId) -> Error {

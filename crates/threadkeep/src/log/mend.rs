@@ -6,10 +6,11 @@ use crate::changes::Area;
 use crate::db::Tx;
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::id::{Address, ItemId, ItemKey, ThreadId, WriterId};
+use crate::id::{Address, ItemId, ItemKey, PromptId, ThreadId, WriterId};
 use crate::item::{Item, NewItem};
-use crate::log::append::{Pen, Prepared};
-use crate::log::{path, read};
+use crate::log::append::{Pen, Prepared, mint_id};
+use crate::log::{path, read, receipts};
+use crate::receipt;
 use crate::screen::Screen;
 use crate::time::Timestamp;
 use crate::turns;
@@ -133,6 +134,9 @@ impl Anew<'_, '_> {
     /// Writes an item again, as it was, in its turn.
     fn put_again(&mut self, tx: &mut dyn Tx, item: Item) -> Result<()> {
         let turn = item.turn.filter(|_| item.thread == *self.by.thread);
+        if receipt::is_receipt(&item.format) {
+            return self.put_receipt_again(tx, item, turn);
+        }
         let new = NewItem {
             id: None,
             sources: item.sources,
@@ -146,6 +150,31 @@ impl Anew<'_, '_> {
         let (id, _) = self.put(tx, new, turn)?;
         self.again.insert(item.id, id);
         Ok(())
+    }
+
+    /// Writes a receipt again: it is another one, and points at what was written again before it.
+    fn put_receipt_again(&mut self, tx: &mut dyn Tx, item: Item, turn: Option<i64>) -> Result<()> {
+        let id = mint_id(self.by.host, self.by.now);
+        self.again.insert(item.id, id);
+        let name_now = |prompt: PromptId| {
+            let item = prompt.item();
+            PromptId::from_item(self.again.get(&item).copied().unwrap_or(item))
+        };
+        let number = receipts::next_number(tx, self.by.thread)?;
+        let damaged = |problem| Error::corrupt(format!("item {}", item.id), problem);
+        let content = receipt::renamed((&item.format, &item.content), id, number, &name_now).map_err(damaged)?;
+        // Its words were screened when they were written.
+        let new = NewItem {
+            id: Some(id),
+            sources: Vec::new(),
+            kind: item.kind,
+            role: item.role,
+            format: item.format,
+            content,
+            created_at: Some(item.created_at),
+            source_id: item.source_id,
+        };
+        self.pen.write_in(tx, &Prepared::new(new, self.by.host)?, turn).map(drop)
     }
 
     fn put(&mut self, tx: &mut dyn Tx, mut item: NewItem, turn: Option<i64>) -> Result<(ItemId, Address)> {

@@ -23,6 +23,7 @@ statements! {
     BRANCH_BY_ID = "SELECT key, thread FROM branches WHERE id = ?1";
     BRANCH_ID = "SELECT id FROM branches WHERE key = ?1";
     ITEM_BY_KEY = "SELECT hash, turn FROM items WHERE key = ?1";
+    ID_BY_KEY = "SELECT id FROM items WHERE key = ?1";
     KEY_BY_ID = "SELECT key FROM items WHERE id = ?1";
 }
 
@@ -157,6 +158,11 @@ pub(crate) fn link_at(tx: &mut dyn Tx, key: ItemKey) -> Result<Option<(Hash, Opt
 /// The key of the item with this id.
 pub(crate) fn key_by_id(tx: &mut dyn Tx, id: ItemId) -> Result<Option<ItemKey>> {
     query_one(tx, KEY_BY_ID, &[id.as_bytes().as_slice().into()], |row| Ok(ItemKey(row.int(0)?)))
+}
+
+/// The id of the item with this key.
+pub(crate) fn id_of(tx: &mut dyn Tx, key: ItemKey) -> Result<Option<ItemId>> {
+    query_one(tx, ID_BY_KEY, &[key.0.into()], |row| row.parse(0, ItemId::from_slice(row.blob(0)?), "16 bytes of an id"))
 }
 
 /// Reads a depth; anything outside of u32 is damage.

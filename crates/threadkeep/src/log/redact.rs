@@ -19,9 +19,10 @@ use crate::item::{Hash, Kind, Role};
 use crate::log::read::{load_spliced, read_ids};
 use crate::log::{blobs, path};
 use crate::planted::{self, Defect};
+use crate::receipt;
 use crate::records;
 use crate::seal::{RedactedItem, RedactionRecord};
-use crate::secrets::{self, Rules};
+use crate::secrets::{self, Masked, Rules};
 use crate::time::Timestamp;
 
 /// How many items are read at a time, and after how many bytes of content a page ends.
@@ -41,7 +42,7 @@ statements! {
         WHERE i.item = ?1 ORDER BY o.item";
     OWN_RANGES = "SELECT b.key, b.base, CASE WHEN t.head_is_tip = 1 AND t.head >> 32 = b.key THEN t.head & 4294967295 ELSE b.tip END
         FROM branches b JOIN threads t ON t.id = b.thread WHERE b.thread = ?1 ORDER BY b.key";
-    ITEMS_TO_LOOK_AT = "SELECT key, size, salt FROM items WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3";
+    ITEMS_TO_LOOK_AT = "SELECT key, size, salt, id, format FROM items WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3";
     THREAD_TEXTS = "SELECT title, preview, git_origin, git_branch, source, persona, end_reason, extra FROM threads WHERE id = ?1";
     PUT_THREAD_TEXTS = "UPDATE threads SET title = ?2, preview = ?3, git_origin = ?4, git_branch = ?5, source = ?6, persona = ?7,
         end_reason = ?8, extra = ?9 WHERE id = ?1";
@@ -84,7 +85,7 @@ pub(crate) struct Instead {
 }
 
 /// Takes the content out of an item, or puts something in its place, and puts that on record. Says whether there was anything to
-/// do: what is gone already, or is not what was looked at, is left.
+/// do: what is gone already, or is not what was looked at, is left. Of a receipt it stays where it stands among the others.
 pub(crate) fn item(
     tx: &mut dyn Tx,
     store: Uuid,
@@ -94,7 +95,10 @@ pub(crate) fn item(
 ) -> Result<bool> {
     let missing = || Error::not_found("item", key.0);
     let found = query_one(tx, ITEM_TO_REDACT, &[key.0.into()], read_target)?.ok_or_else(missing)?;
+    let bare = if instead.is_none() { without_words(tx, key, &found)? } else { None };
+    let instead = bare.as_ref().or(instead);
     let is_over = match instead {
+        Some(instead) if bare.is_some() => found.salt == Some(instead.salt),
         None => content::is_redacted(found.encoding) && found.salt.is_none(),
         Some(instead) => found.salt != instead.seen,
     };
@@ -119,6 +123,18 @@ pub(crate) fn item(
     record(tx, store, &found.thread, Some(subject), replacement, grounds)?;
     raise_version(tx, &found.thread)?;
     Ok(true)
+}
+
+/// What stays of a receipt whose words go. Nothing is to be guessed of it, so it needs no salt; and so it is told from what was masked.
+fn without_words(tx: &mut dyn Tx, key: ItemKey, target: &Target) -> Result<Option<Instead>> {
+    if !receipt::is_receipt(&target.format) {
+        return Ok(None);
+    }
+    let content = match load_spliced(tx, key) {
+        Err(Error::Corrupt { .. } | Error::NotFound { .. }) => return Ok(None),
+        content => receipt::without_words(target.item.id, &target.format, &content?),
+    };
+    Ok(content.map(|content| Instead { content, salt: [0; 16], seen: target.salt }))
 }
 
 /// Puts salt, size, encoding and content of an item in the place of what stands there; payloads that nobody uses any more go.
@@ -268,6 +284,15 @@ pub(crate) struct Seen {
     pub(crate) key: ItemKey,
     pub(crate) salt: Option<[u8; 16]>,
     pub(crate) content: Result<Vec<u8>>,
+    id: ItemId,
+    format: String,
+}
+
+impl Seen {
+    /// Masks what rules find in it; of a receipt its words alone, so that it stays one.
+    pub(crate) fn mask(&self, content: &[u8], rules: &Rules) -> Masked {
+        receipt::mask(self.id, &self.format, content, rules).unwrap_or_else(|| rules.mask(content))
+    }
 }
 
 /// The branches that a thread wrote: the first and the last item of each.
@@ -283,17 +308,18 @@ pub(crate) fn look_at(tx: &mut dyn Tx, from: ItemKey, to: ItemKey) -> Result<Vec
     let (mut rows, mut bytes) = (Vec::new(), 0);
     tx.query(ITEMS_TO_LOOK_AT, &[from.0.into(), to.0.into(), PAGE.into()], &mut |row| {
         let salt = row.opt_blob(2)?.and_then(|salt| <[u8; 16]>::try_from(salt).ok());
-        rows.push((ItemKey(row.int(0)?), salt));
+        let id = row.parse(3, ItemId::from_slice(row.blob(3)?), "16 bytes of an id")?;
+        rows.push((ItemKey(row.int(0)?), salt, id, row.text(4)?.to_owned()));
         bytes += row.int(1)?;
         Ok(if bytes < PAGE_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;
     let mut seen = Vec::with_capacity(rows.len());
-    for (key, salt) in rows {
+    for (key, salt, id, format) in rows {
         let content = match load_spliced(tx, key) {
             Err(damage @ (Error::Corrupt { .. } | Error::NotFound { .. })) => Err(damage),
             content => Ok(content?),
         };
-        seen.push(Seen { key, salt, content });
+        seen.push(Seen { key, salt, content, id, format });
     }
     Ok(seen)
 }

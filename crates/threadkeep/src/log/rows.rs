@@ -25,7 +25,7 @@ use crate::log::append::{self, NewBranch};
 use crate::log::order::{self, Top};
 use crate::log::rows::state::StateStamp;
 use crate::log::verify::{self, Checked, checked_columns, read_checked};
-use crate::log::{blobs, path, redact};
+use crate::log::{blobs, path, receipts, redact};
 use crate::records;
 use crate::seal::RedactionRecord;
 use crate::threads;
@@ -380,6 +380,13 @@ struct ItemRow {
     redaction: Option<RedactionRecord>,
 }
 
+impl ItemRow {
+    fn format(&self) -> &str {
+        // Behind id, turn, kind and role.
+        if let Some(Owned::Text(format)) = self.values.get(4) { format } else { "" }
+    }
+}
+
 impl ItemPage {
     pub(crate) fn len(&self) -> u64 {
         self.items.len() as u64
@@ -496,6 +503,7 @@ pub(crate) fn put_items(
         values.extend(behind.iter().map(Owned::value));
         append::insert_row(tx, item.id, &values)?;
         blobs::store(tx, key, &item.blobs)?;
+        receipts::index_stored(tx, thread, key, (item.id, item.format()))?;
         if let Some(redaction) = &item.redaction {
             records::put_redaction(tx, store, redaction)?;
         }

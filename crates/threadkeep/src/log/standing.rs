@@ -11,7 +11,6 @@ use crate::error::Result;
 use crate::id::{Address, BranchId, ItemId, ItemKey};
 use crate::item::{Appended, AppendedItem, Expect, Hash};
 use crate::log::append::{After, Append, Prepared, Stamp, TurnRule, insert_item, note};
-use crate::log::blobs;
 use crate::log::order::Top;
 use crate::planted::{self, Defect};
 
@@ -68,8 +67,7 @@ impl Standing {
         let stamp = Stamp { turn: self.open_turn, writer: request.writer, epoch: self.epoch, tick: self.tick };
         let mut items = Vec::with_capacity(links.len());
         for (item, key, hash) in links {
-            insert_item(tx, key, item, hash, &stamp)?;
-            blobs::store(tx, key, &item.stored.blobs)?;
+            insert_item(tx, &request.thread, key, item, hash, &stamp)?;
             items.push(AppendedItem { id: item.id, branch: self.branch, depth: key.depth(), hash });
         }
         if top.is_followed || !tx.is_alone() {

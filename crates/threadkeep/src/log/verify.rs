@@ -14,7 +14,9 @@ use crate::id::{Address, BranchId, ItemId, ItemKey, ThreadId, WriterId};
 use crate::item::{Hash, Kind, Role};
 use crate::log::path;
 use crate::log::read::{load_spliced, read_ids, row_content};
+use crate::log::receipts;
 use crate::planted::{self, Defect};
+use crate::receipt::{self, Claim};
 use crate::records;
 use crate::seal::{NOTHING, RedactionRecord};
 use crate::seals::{self, Stated, Statements, Witnesses};
@@ -422,6 +424,11 @@ impl Progress {
         };
         let rows = Self::load(tx, branch, next)?;
         let full = i64::try_from(rows.len()).ok() == Some(CHUNK);
+        // At the end of the branch also what stands behind it.
+        let is_last = |key: &ItemKey| !full || key.depth() >= branch.tip;
+        let last =
+            rows.last().filter(|(key, _)| !is_last(key)).map_or(ItemKey::new(branch.key, u32::MAX), |(key, _)| *key);
+        let mut index = receipts::Rows::between(tx, ItemKey::new(branch.key, next), last)?;
         for (key, item) in rows {
             let depth = key.depth();
             if depth != next {
@@ -441,12 +448,21 @@ impl Progress {
                     } else if depth == branch.base && item.id != branch.id {
                         self.broken(branch, depth, OTHER_NAME);
                     }
+                    if let Some(problem) = index.problem(tx, &self.thread, key, item.receipt.as_ref())? {
+                        self.broken(branch, depth, problem);
+                    }
                     parents = item.hashes(&self.thread, &parents);
                 }
                 Err(damage) => {
                     self.broken(branch, depth, damage);
                     parents.clear();
                 }
+            }
+        }
+        for stray in index.left() {
+            // What was appended since the start is left for the next time.
+            if path::link_at(tx, stray)?.is_none() {
+                self.broken(branch, stray.depth(), "the index of receipts has a row here, and no item");
             }
         }
         if full && next <= branch.tip {
@@ -638,6 +654,8 @@ pub(crate) struct Checked {
     pub(crate) hash: Hash,
     pub(crate) writer: Option<WriterId>,
     content: Option<Hash>,
+    /// What it says of itself that is a receipt.
+    receipt: Option<Result<Claim, String>>,
     /// Whether what stands here is not what was written.
     is_redacted: bool,
     /// What is on record of that; a carrier that is no store brings it along.
@@ -650,6 +668,12 @@ impl Checked {
         chain::content_digest(&self.kind, self.role.as_ref(), &self.format, &salt, content)
     }
 
+    /// Takes note of what the content says; gives its digest.
+    fn take(&mut self, content: &[u8]) -> Hash {
+        self.receipt = receipt::claim(self.id, &self.format, content);
+        self.digest_of(content)
+    }
+
     /// Looks at content whose payloads are stored apart, and at what is on record, which the scan could not.
     pub(crate) fn load_rest(&mut self, tx: &mut dyn Tx) -> Result<()> {
         if self.is_redacted {
@@ -657,7 +681,7 @@ impl Checked {
         }
         if self.content.is_none() && self.salt.is_some() {
             self.content = match load_spliced(tx, self.key) {
-                Ok(content) => Some(self.digest_of(&content)),
+                Ok(content) => Some(self.take(&content)),
                 Err(Error::Corrupt { .. } | Error::NotFound { .. }) => None,
                 Err(other) => return Err(other),
             };
@@ -755,6 +779,7 @@ pub(crate) fn read_checked(row: &Row<'_>) -> Result<Checked> {
         hash: row.parse(13, Hash::from_slice(row.blob(13)?), "a hash")?,
         writer: row.opt_blob(17)?.and_then(WriterId::from_slice),
         content: None,
+        receipt: None,
         is_redacted: content::is_redacted(row.int(15)?),
         redaction: None,
     };
@@ -763,7 +788,7 @@ pub(crate) fn read_checked(row: &Row<'_>) -> Result<Checked> {
         item.content = row.opt_blob(16)?.map(|_| NOTHING);
     } else if item.salt.is_some() {
         item.content = match row_content(row, 14, &mut |digest| Err(Error::not_found("blob", digest))) {
-            Ok(content) => Some(item.digest_of(&content)),
+            Ok(content) => Some(item.take(&content)),
             // Payloads are loaded after the scan; damage shows as a missing digest.
             Err(Error::NotFound { .. } | Error::Corrupt { .. }) => None,
             Err(other) => return Err(other),

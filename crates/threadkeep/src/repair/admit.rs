@@ -16,7 +16,7 @@ use crate::item::Hash;
 use crate::log::rows::plain::unknown_workspace;
 use crate::log::rows::{self, BranchRow, Missing, Snapshot};
 use crate::log::verify::{checked_columns, read_checked};
-use crate::log::{append, blobs, path};
+use crate::log::{append, blobs, path, receipts};
 use crate::records;
 use crate::rollout::scan::Rollout;
 use crate::time::Timestamp;
@@ -26,6 +26,8 @@ use crate::workspaces;
 const MOST_BRANCHES: i64 = 1 << 30;
 /// The column of an item's row that says how its content is kept.
 const ENCODING: usize = 17;
+/// The one that says its format.
+const FORMAT: usize = 5;
 
 statements! {
     CHECKED_ITEM = concat!("SELECT ", checked_columns!(), " FROM items i LEFT JOIN writers w ON w.key = i.writer WHERE i.key = ?1");
@@ -524,6 +526,13 @@ impl<'a> Admission<'a> {
         })?;
         for digest in stored.unwrap_or_default() {
             tx.execute(LINK_PAYLOAD, &[key.0.into(), Value::Blob(&digest.0)])?;
+        }
+        if let Some(Owned::Text(format)) = row.get(FORMAT) {
+            match receipts::index_stored(tx, thread, key, (id, format)) {
+                // Verification would say the same of it.
+                Err(Error::Corrupt { .. }) => return Ok(None),
+                indexed => indexed?,
+            }
         }
         Ok(Some(checked.hash))
     }

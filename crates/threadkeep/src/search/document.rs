@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::text::{self, Field, NormalText};
 use crate::db::index::Terms;
 use crate::id::WorkspaceId;
-use crate::item::{FORMAT, Kind, Role};
+use crate::item::{Kind, Role, holds_view};
 use crate::time::Timestamp;
 use crate::view::{Part, View, ViewCodec};
 
@@ -48,7 +48,7 @@ impl Readers {
         if source.content.is_empty() {
             return View::default();
         }
-        let known = if source.format == FORMAT {
+        let known = if holds_view(&source.format) {
             serde_json::from_slice(&source.content).ok()
         } else {
             let codec = self.0.iter().find(|codec| codec.format() == source.format);

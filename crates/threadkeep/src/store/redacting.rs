@@ -368,7 +368,7 @@ impl<'a> Redaction<'a> {
         let mut changes = Vec::new();
         for seen in page {
             self.report.looked_at += 1;
-            let content = match seen.content {
+            let content = match &seen.content {
                 Ok(content) => content,
                 Err(error) => {
                     let problem = CopyProblem { thread: thread.clone(), kind: error.kind(), reason: error.to_string() };
@@ -376,10 +376,10 @@ impl<'a> Redaction<'a> {
                     continue;
                 }
             };
-            let (content, found) = match rules.mask(&content) {
+            let (content, found) = match seen.mask(content, rules) {
                 Masked::NothingFound => continue,
                 Masked::Masked { bytes, found } => (Some(bytes), found),
-                Masked::CannotMask => (None, rules.find(&content)),
+                Masked::CannotMask => (None, rules.find(content)),
             };
             let names = self.note_rules(&found);
             let mut salt = [0; 16];

@@ -43,6 +43,11 @@ fn rows() -> Vec<String> {
         branch(4, "t", Some((2, 3)), 4),
         thread("fork", "x'01'", &key(1, 2).to_string()),
         "INSERT INTO blobs (digest, size, encoding, data) VALUES (x'0b', 1, 0, x'00')".to_owned(),
+        prompt(1, 1),
+        format!(
+            "INSERT INTO artifacts (key, id, thread, number, prompt, root, kind, relation) VALUES ({}, x'02', 't', 1, x'01', x'01', 'commit', 'realizes')",
+            key(1, 2)
+        ),
         format!("INSERT INTO item_blobs (item, digest) VALUES ({}, x'0b')", key(1, 1)),
     ]
 }
@@ -52,6 +57,14 @@ fn cases() -> Vec<Case> {
     let delete = |branch, depth| format!("DELETE FROM items WHERE key = {}", key(branch, depth));
     let broken_fork = thread("u", "x'01'", &key(1, 9).to_string());
     vec![
+        ("a receipt goes with an item", prompt(1, 9), Some(FOREIGN_KEY)),
+        ("a receipt stays as it is", "UPDATE prompts SET active = x'02'".to_owned(), Some("a receipt stays as it is")),
+        ("an item has one receipt", prompt(1, 1), Some(UNIQUE)),
+        (
+            "an artifact stays as it is",
+            "UPDATE artifacts SET number = 2".to_owned(),
+            Some("an artifact stays as it is"),
+        ),
         ("the next item of a branch is accepted", item(1, 3), None),
         ("an item needs the one before it", item(1, 4), Some(ORPHAN)),
         ("an item needs its branch", item(9, 0), Some(ORPHAN)),
@@ -112,6 +125,13 @@ fn branch(number: i64, thread: &str, parent: Option<(i64, i64)>, base: i64) -> S
     format!(
         "INSERT INTO branches (key, thread, id, parent, base, tip, tip_hash, cleared, created_at)
          VALUES ({number}, '{thread}', x'{number:016x}', {parent}, {base}, {base}, x'00', 0, 0)"
+    )
+}
+
+fn prompt(branch: i64, depth: i64) -> String {
+    let key = key(branch, depth);
+    format!(
+        "INSERT INTO prompts (key, id, origin, parent, root, active, generation) VALUES ({key}, x'{key:016x}', 'operator', NULL, x'{key:016x}', x'01', 1)"
     )
 }
 

@@ -33,7 +33,7 @@ pub(crate) enum Alone {
 type Tamper = fn(&mut dyn Rows, &mut Chance) -> String;
 
 /// Every kind: its name, what is to be found without an anchor, and how it is done. With one all are found.
-pub(crate) const KINDS: [(&str, Alone, Tamper); 22] = [
+pub(crate) const KINDS: [(&str, Alone, Tamper); 28] = [
     ("edit content", Alone::Found, edit_content),
     ("edit a field", Alone::Found, edit_field),
     ("edit a tick or an epoch", Alone::Found, edit_order),
@@ -56,6 +56,12 @@ pub(crate) const KINDS: [(&str, Alone, Tamper); 22] = [
     ("splice from another thread, computed anew", Alone::NotProvable, splice_anew),
     ("lower a thread's tick", Alone::NotProvable, lower_tick),
     ("lower a thread's epoch", Alone::NotProvable, lower_epoch),
+    ("delete a receipt's row", Alone::Found, delete_receipt),
+    ("alter a receipt's pointer", Alone::Found, alter_receipt),
+    ("swap two receipts", Alone::Found, swap_receipts),
+    ("plant a receipt", Alone::Found, plant_receipt),
+    ("delete an artifact's row", Alone::Found, delete_artifact),
+    ("renumber an artifact", Alone::Found, renumber_artifact),
 ];
 
 /// The threads that nothing else stands on.
@@ -279,6 +285,68 @@ fn lower(rows: &mut dyn Rows, chance: &mut Chance, what: &str) -> String {
     let thread = *chance.pick(&FREE);
     rows.run(&format!("UPDATE threads SET {what} WHERE id = '{thread}'"));
     thread.to_owned()
+}
+
+fn keys_of(rows: &mut dyn Rows, table: &str) -> Vec<i64> {
+    rows.read(&format!("SELECT key FROM {table} ORDER BY key")).iter().map(|row| row[0].parse().unwrap()).collect()
+}
+
+/// The newest one every other time.
+fn delete_row(rows: &mut dyn Rows, chance: &mut Chance, table: &str) -> String {
+    let keys = keys_of(rows, table);
+    let key = if chance.below(2) == 0 { *keys.last().unwrap() } else { *chance.pick(&keys) };
+    rows.run(&format!("DELETE FROM {table} WHERE key = {key}"));
+    "asked".to_owned()
+}
+
+fn delete_receipt(rows: &mut dyn Rows, chance: &mut Chance) -> String {
+    delete_row(rows, chance, "prompts")
+}
+
+fn delete_artifact(rows: &mut dyn Rows, chance: &mut Chance) -> String {
+    delete_row(rows, chance, "artifacts")
+}
+
+/// Each pointer still leads to a prompt that is there.
+fn alter_receipt(rows: &mut dyn Rows, chance: &mut Chance) -> String {
+    let key = keys_of(rows, "prompts")[3];
+    let other = "(SELECT id FROM prompts WHERE generation = 2)";
+    let fields = [
+        format!("root = {other}"),
+        format!("active = {other}"),
+        format!("parent = {other}"),
+        "origin = 'harness_retry'".to_owned(),
+        "generation = 3".to_owned(),
+    ];
+    rows.run(&format!("UPDATE prompts SET {} WHERE key = {key}", chance.pick(&fields)));
+    "asked".to_owned()
+}
+
+fn swap_receipts(rows: &mut dyn Rows, _: &mut Chance) -> String {
+    let keys = keys_of(rows, "prompts");
+    let (one, other) = (keys[1], keys[2]);
+    rows.run(&format!(
+        "UPDATE prompts SET key = -1 WHERE key = {one}; UPDATE prompts SET key = {one} WHERE key = {other};
+         UPDATE prompts SET key = {other} WHERE key = -1"
+    ));
+    "asked".to_owned()
+}
+
+/// For an item that is no receipt, or for none at all.
+fn plant_receipt(rows: &mut dyn Rows, chance: &mut Chance) -> String {
+    let last = *keys(rows, "asked").last().unwrap();
+    let key = last + i64::from(chance.below(2) == 0);
+    let id = rows.bytes("00112233445566778899aabbccddeeff");
+    rows.run(&format!(
+        "INSERT INTO prompts (key, id, origin, parent, root, active, generation) VALUES ({key}, {id}, 'operator', NULL, {id}, {id}, 1)"
+    ));
+    "asked".to_owned()
+}
+
+fn renumber_artifact(rows: &mut dyn Rows, chance: &mut Chance) -> String {
+    let key = *chance.pick(&keys_of(rows, "artifacts"));
+    rows.run(&format!("UPDATE artifacts SET number = number + 4 WHERE key = {key}"));
+    "asked".to_owned()
 }
 
 /// An item of a thread that nothing stands on, from a depth on.

@@ -1,10 +1,12 @@
 //! The threads that are changed behind the library's back.
 
 use threadkeep::blocking::Store;
-use threadkeep::{Address, NewItem, NewThread, PublicKey, Role, ThreadId};
+use threadkeep::{
+    Address, ArtifactKind, ArtifactRelation, NewArtifact, NewItem, NewPrompt, NewThread, PublicKey, Role, ThreadId,
+};
 
 /// How many threads there are.
-pub(crate) const THREADS: u64 = 5;
+pub(crate) const THREADS: u64 = 6;
 
 /// A thread's id.
 pub(crate) fn id(text: &str) -> ThreadId {
@@ -26,16 +28,33 @@ pub(crate) fn say(store: &Store, thread: &str, appends: usize) {
     live.shutdown().unwrap();
 }
 
+/// Stores prompts that follow each other, each with an artifact.
+fn ask(store: &Store, thread: &str) {
+    let live = store.resume(&id(thread), false).unwrap();
+    let mut last = None;
+    for number in 0..4 {
+        let text = format!("{thread} asks {number}");
+        let new = last.map_or_else(|| NewPrompt::task(&text), |last| NewPrompt::continuing(last, &text));
+        let prompt = live.begin_prompt(new).unwrap().receipt.id;
+        let artifact = NewArtifact::new(prompt, ArtifactKind::TurnOutcome, ArtifactRelation::Summarizes);
+        live.add_artifact(artifact).unwrap();
+        last = Some(prompt);
+    }
+    live.append(vec![NewItem::message(Role::Assistant, "the end")]).unwrap();
+    live.shutdown().unwrap();
+}
+
 /// Threads with branches, a fork and an empty one; sealed.
 pub(crate) fn make(store: &Store) -> PublicKey {
     let key = store.create_key().unwrap().info.public;
     let workspace = store.workspace("/w".as_ref()).unwrap();
-    for thread in ["main", "other", "lone", "empty"] {
+    for thread in ["main", "other", "lone", "empty", "asked"] {
         workspace.create_now(named(thread)).unwrap().shutdown().unwrap();
     }
     say(store, "main", 10);
     say(store, "other", 6);
     say(store, "lone", 3);
+    ask(store, "asked");
     let at = store.address_at(&id("main"), 8).unwrap();
     store.fork(&id("main"), Some(at), named("fork")).unwrap();
     say(store, "fork", 2);

@@ -59,6 +59,7 @@ const LAYERS: [&[&str]; 5] = [
         "cursor",
         "dangling",
         "keys",
+        "receipt",
         "screen",
         "seal",
         "secrets",
@@ -66,6 +67,7 @@ const LAYERS: [&[&str]; 5] = [
     &["db"],
     &[
         "log",
+        "artifacts",
         "changes",
         "checkpoints",
         "claims",
@@ -73,6 +75,7 @@ const LAYERS: [&[&str]; 5] = [
         "goals",
         "inbox",
         "jobs",
+        "prompts",
         "roadmaps",
         "records",
         "runs",

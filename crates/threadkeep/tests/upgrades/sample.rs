@@ -103,6 +103,7 @@ pub(crate) fn make(options: StoreOptions, step: i64) {
 
     make_state(&store, &workspace, two.items[1].address());
     crate::steering::make(&store, &workspace, &id("tree"));
+    crate::steering::ask(&store, &id("tree"));
     store.fork(&id("tree"), Some(two.items[1].address()), named("fork")).unwrap();
     let live = store.resume(&id("fork"), false).unwrap();
     say(&live, "in the fork");
@@ -355,6 +356,7 @@ fn thread_lines(store: &Store, id: &ThreadId, out: &mut String) {
     state_lines(store, id, out);
     document_lines(store, id, out);
     crate::steering::inbox_lines(store, id, out);
+    crate::steering::receipt_lines(store, id, out);
     let (details, head) = (&thread.details, thread.head.map(|head| head.to_string()));
     writeln!(
         out,

@@ -1,12 +1,13 @@
-//! What a sample store has in an inbox and of requests, and how that reads.
+//! What a sample store has in an inbox, of requests and of prompts with their artifacts, and how that reads.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use threadkeep::blocking::{Store, Workspace};
 use threadkeep::{
-    Answer, MessageEnd, MessageFormat, MessageId, MessagePolicy, MessageQuery, NewMessage, NewRequest, Principal,
-    RequestId, RequestQuery, TakeInto, TakeMessage, ThreadId, UseAnswer, Uuid,
+    Answer, ArtifactKind, ArtifactQuery, ArtifactRelation, MessageEnd, MessageFormat, MessageId, MessagePolicy,
+    MessageQuery, NewArtifact, NewMessage, NewPrompt, NewRequest, Principal, PromptQuery, RequestId, RequestQuery,
+    TakeInto, TakeMessage, ThreadId, UseAnswer, Uuid,
 };
 
 /// Messages and requests in many states.
@@ -44,6 +45,31 @@ pub(crate) fn make(store: &Store, workspace: &Workspace, thread: &ThreadId) {
     workspace.ask_request(NewRequest { id: id(23), ..NewRequest::approval("push", b"git push") }).unwrap();
     let ana = Principal::local("ana");
     store.cancel_request(RequestId::from_uuid(Uuid::from_u128(23)), ana, None).unwrap();
+}
+
+/// Prompts of two tasks, and what came of them.
+pub(crate) fn ask(store: &Store, thread: &ThreadId) {
+    let live = store.resume(thread, false).unwrap();
+    let ask = |new| live.begin_prompt(new).unwrap().receipt.id;
+    let task = ask(NewPrompt { raw: b"typed \xff".to_vec(), ..NewPrompt::task("it's given") });
+    ask(NewPrompt::retry(task, "it's given"));
+    let metadata = r#"{"it's": 1.50}"#.to_owned();
+    let new = NewArtifact::new(task, ArtifactKind::FileChange, ArtifactRelation::Realizes);
+    live.add_artifact(NewArtifact { locator: Some("src/it's.rs".into()), metadata, ..new }).unwrap();
+    let other = ask(NewPrompt::task("another task"));
+    let new = NewArtifact::new(other, ArtifactKind::Decision, ArtifactRelation::DerivedFrom);
+    live.add_artifact(NewArtifact { body: Some("left".into()), ..new }).unwrap();
+    live.shutdown().unwrap();
+}
+
+/// The prompts of a thread, and its artifacts.
+pub(crate) fn receipt_lines(store: &Store, thread: &ThreadId, out: &mut String) {
+    for prompt in store.prompts(thread, PromptQuery::default()).unwrap().entries {
+        writeln!(out, "{prompt:?}").unwrap();
+    }
+    for artifact in store.artifacts(thread, ArtifactQuery::default()).unwrap().entries {
+        writeln!(out, "{artifact:?}").unwrap();
+    }
 }
 
 /// The inbox of a thread.
