@@ -239,10 +239,25 @@ pub(crate) trait Tx {
         true
     }
 
+    /// Gives up to so many pages that nothing is in any more back to the disk. An engine that uses them by itself for what comes next
+    /// has none.
+    fn give_back(&mut self, _pages: i64) -> Result<GivenBack> {
+        Ok(GivenBack::default())
+    }
+
     /// How many bytes the store takes of the engine's disk, where the engine is asked and not the file system.
     fn bytes_on_disk(&mut self) -> Result<Option<i64>> {
         Ok(None)
     }
+}
+
+/// Room that was given back to the disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct GivenBack {
+    /// How many bytes.
+    pub(crate) bytes: i64,
+    /// How many pages are left that could be.
+    pub(crate) left: i64,
 }
 
 /// Reads the first row, if there is one.
@@ -647,6 +662,12 @@ pub(crate) fn all_statements() -> Vec<Statement> {
         crate::runs::texts::ALL,
         crate::inbox::ALL,
         crate::requests::ALL,
+        crate::retention::ALL,
+        crate::retention::protection::ALL,
+        crate::retention::receipts::ALL,
+        crate::retention::room::ALL,
+        crate::retention::standing::ALL,
+        crate::retention::taking::ALL,
         crate::changes::ALL,
         crate::workspaces::ALL,
         crate::writers::ALL,

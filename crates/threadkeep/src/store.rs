@@ -7,6 +7,7 @@ mod inbox;
 mod jobs;
 mod redacting;
 mod requests;
+mod retaining;
 mod roadmaps;
 mod runs;
 mod sealing;

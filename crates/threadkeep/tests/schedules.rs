@@ -57,6 +57,7 @@ mod src {
     pub(crate) mod records;
     pub(crate) mod repair;
     pub(crate) mod requests;
+    pub(crate) mod retention;
     pub(crate) mod roadmaps;
     pub(crate) mod rollout;
     pub(crate) mod runs;
@@ -84,7 +85,7 @@ mod src {
 use src::{
     backup, branch, bundle, chain, changes, checkpoints, claim, claims, content, copy, cursor, dangling, db, documents,
     error, examine, finding, follow, goals, host, id, inbox, item, jobs, keys, live, log, planted, records, repair,
-    requests, roadmaps, rollout, runs, screen, seal, seals, search, secrets, sources, stats, store, thread,
+    requests, retention, roadmaps, rollout, runs, screen, seal, seals, search, secrets, sources, stats, store, thread,
     thread_list, thread_store, threads, time, tools, turn, turns, view, workspaces, writers,
 };
 // And these as the library shows them.

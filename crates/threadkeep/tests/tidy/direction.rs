@@ -77,6 +77,7 @@ const LAYERS: [&[&str]; 5] = [
         "records",
         "runs",
         "requests",
+        "retention",
         "seals",
         "sources",
         "stats",

@@ -1,0 +1,1 @@
+-- Holds the place of a step that is written elsewhere.
