@@ -21,6 +21,7 @@ mod jobs;
 pub mod languages;
 mod reading;
 mod requests;
+mod retention;
 mod roadmaps;
 mod runs;
 mod search;
@@ -82,6 +83,7 @@ pub fn clauses() -> Vec<Clause> {
         roadmaps::CLAUSES,
         runs::CLAUSES,
         requests::CLAUSES,
+        retention::CLAUSES,
         search::CLAUSES,
         threads::CLAUSES,
         tools::CLAUSES,
