@@ -397,6 +397,12 @@ pub(crate) trait Driver: Send + std::marker::Sync + std::fmt::Debug {
         drop(reply.send(Ok(Erased { is_over: true, ..Erased::default() })));
     }
 
+    /// Makes the room of what was deleted fit for what comes next, where that does not happen in transactions. Nobody waits for it.
+    fn tidy(&self, reply: oneshot::Sender<Result<()>>) {
+        // A caller that no longer waits needs no answer.
+        drop(reply.send(Ok(())));
+    }
+
     /// Where news of what is committed are told. The same at each call, unless nobody else can commit.
     fn board(&self) -> Arc<Board> {
         Arc::default()
@@ -516,6 +522,13 @@ impl Db {
     pub(crate) async fn erase(&self) -> Result<Erased> {
         let (reply, answer) = oneshot::channel();
         self.driver.erase(reply);
+        Pending(answer).await
+    }
+
+    /// Makes the room of what was deleted fit for what comes next, as far as the engine does not do that in transactions.
+    pub(crate) async fn tidy(&self) -> Result<()> {
+        let (reply, answer) = oneshot::channel();
+        self.driver.tidy(reply);
         Pending(answer).await
     }
 
@@ -709,6 +722,7 @@ pub fn postgres_statement_texts() -> Vec<(String, String)> {
 pub(crate) fn for_postgres(sql: &str) -> String {
     sql.replace('?', "$")
         .replace("/* FOR UPDATE OF t */", "FOR UPDATE OF t")
+        .replace("/* FOR KEY SHARE */", "FOR KEY SHARE")
         .replace("/* FOR UPDATE SKIP LOCKED */", "FOR UPDATE SKIP LOCKED")
         .replace("/* FOR UPDATE */", "FOR UPDATE")
 }

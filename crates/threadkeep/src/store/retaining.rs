@@ -18,6 +18,7 @@ use crate::retention::{
     RetentionRules, RetentionStep, StoredRules, millis, protection, receipts, room,
 };
 use crate::rollout;
+use crate::stats;
 use crate::thread::{Page, Thread};
 use crate::threads::{self, Scope};
 use crate::time::Timestamp;
@@ -598,7 +599,9 @@ impl Inner {
 
     /// Gives free pages back to the disk, a few at a time, so that others write in between; says how many bytes.
     async fn give_back(&self) -> Result<i64> {
-        let mut freed = 0_i64;
+        let before = self.db.read(stats::bytes_on_disk).await?;
+        self.db.tidy().await?;
+        let mut freed = before.saturating_sub(self.db.read(stats::bytes_on_disk).await?).max(0);
         loop {
             let terms = Sync::Written.free().silent();
             let step = self.db.write(terms, |tx| tx.give_back(PAGES)).await?;
