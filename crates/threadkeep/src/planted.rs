@@ -57,8 +57,8 @@ defects! {
     RedactsOffRecord,
 
     // Retention.
-    /// What was chosen is taken without another look at what could keep it.
-    RetainsWithoutLooking,
+    /// Retention takes threads that a living process writes.
+    RetainsFromTheLiving,
     /// What retention takes is not put on record.
     RetainsOffRecord,
 

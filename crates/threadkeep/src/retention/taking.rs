@@ -147,16 +147,13 @@ impl Candidate {
 
     /// What keeps it now. Whatever changes a thread gives it another tick; a claim, a fork and a job do not.
     fn stays(&self, tx: &mut dyn Tx, chosen: &Chosen, is_there: bool) -> Result<Option<Protection>> {
-        if planted::is(Defect::RetainsWithoutLooking) && is_there {
-            return Ok(None);
-        }
         if !is_there || self.facts.tick != chosen.tick {
             return Ok(Some(Protection::Changed));
         }
         if self.pinned {
             return Ok(Some(Protection::Pinned));
         }
-        if claims::holder_id(tx, &chosen.thread)? != chosen.dead_holder {
+        if claims::holder_id(tx, &chosen.thread)? != chosen.dead_holder && !planted::is(Defect::RetainsFromTheLiving) {
             return Ok(Some(Protection::Live));
         }
         protection::of(tx, &chosen.thread, chosen.forked, chosen.now)

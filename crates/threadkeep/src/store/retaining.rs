@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::id::{ThreadId, WorkspaceId};
 use crate::log::append::mint_uuid;
 use crate::log::purge;
+use crate::planted::{self, Defect};
 use crate::retention::choice::{self, Excess};
 use crate::retention::clock::{self, Clock};
 use crate::retention::standing::{self, InTrash, Standing};
@@ -488,7 +489,7 @@ impl<'a> Run<'a> {
         };
         let thread = self.inner().mark_live(thread, at);
         let why = match () {
-            () if thread.live => Some(Protection::Live),
+            () if thread.live && !planted::is(Defect::RetainsFromTheLiving) => Some(Protection::Live),
             () if thread.tick != standing.tick => Some(Protection::Changed),
             () => protection,
         };
