@@ -142,7 +142,7 @@ fn by_rules() -> RetainOptions {
 
 /// Runs the suite.
 pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
-    let kills = if plan.server.is_some() { plan.pick(24, 240, 800) } else { plan.pick(60, 1_000, 4_000) };
+    let kills = if plan.server.is_some() { plan.pick(16, 240, 800) } else { plan.pick(60, 1_000, 4_000) };
     let mut run = Run::new(plan, plan.ground()?, false)?;
     while run.kills < kills && run.tally.total() < ENOUGH {
         run.round()?;
@@ -227,7 +227,9 @@ impl<'a> Run<'a> {
         }
         self.random.shuffle(&mut workers);
         for (life, worker) in workers {
-            std::thread::sleep(Duration::from_micros(self.random.below(120_000)));
+            // Each write takes longer there.
+            let patience = if self.plan.server.is_some() { 500_000 } else { 120_000 };
+            std::thread::sleep(Duration::from_micros(self.random.below(patience)));
             let lines = worker.kill();
             self.hear(life, &lines);
             self.kills += 1;

@@ -28,6 +28,8 @@ const FIXTURES: &[(i64, &str)] = &[
     (4, include_str!("../../../threadkeep/tests/fixtures/schema-0004.sql")),
     (5, include_str!("../../../threadkeep/tests/fixtures/schema-0005.sql")),
     (6, include_str!("../../../threadkeep/tests/fixtures/schema-0006.sql")),
+    (7, include_str!("../../../threadkeep/tests/fixtures/schema-0007.sql")),
+    (8, include_str!("../../../threadkeep/tests/fixtures/schema-0008.sql")),
 ];
 /// The threads in them that can be read.
 const THREADS: [&str; 4] = ["tree", "fork", "cleared", "imported"];
