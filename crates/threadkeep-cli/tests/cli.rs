@@ -52,6 +52,8 @@ mod place;
 mod postgres;
 #[path = "cli/redact.rs"]
 mod redact;
+#[path = "cli/retain.rs"]
+mod retain;
 #[path = "cli/rollout.rs"]
 mod rollout;
 #[path = "cli/sandbox.rs"]
