@@ -259,8 +259,8 @@ pub struct RetentionReport {
     pub kept: Vec<KeptThread>,
     /// Bytes that the store's files gave back to the disk. On a server they go to what is written next, in the same tables.
     pub freed_bytes: i64,
-    /// Set when nothing was judged by its age: the newest time that the store knows apart from now. It is so long ago that the clock may
-    /// have leapt, and a clock that leaps must not empty a store. Used for a day the store knows better;
+    /// Set when something should have been judged by its age and was not: the newest time that the store knows before now. It is so long
+    /// ago that the clock may have leapt, and a clock that leaps must not empty a store. Used for a day the store knows better;
     /// [`RetainOptions::trust_clock`] says that the clock is right.
     pub held_back: Option<Timestamp>,
     /// What else there is to know.

@@ -278,3 +278,14 @@ fn walk(folder: &Path) -> Vec<String> {
     }
     found
 }
+
+/// A task of a runtime with several threads can run it.
+#[test]
+fn a_run_can_go_from_thread_to_thread() {
+    fn is_send(run: impl Future<Output = threadkeep::Result<RetentionReport>> + Send) {
+        drop(run);
+    }
+    let store = pollster::block_on(threadkeep::Store::open(StoreOptions::memory())).unwrap();
+    is_send(store.retain(RetainOptions::default()));
+    is_send(store.retain_with(RetainOptions::default(), |_, _| {}));
+}

@@ -39,17 +39,21 @@ impl Excess {
         (left > 0).then_some(Self { rule, bound, left })
     }
 
-    /// Whether threads are still over it.
-    pub(crate) fn is_left(&self) -> bool {
-        self.left > 0
+    /// Whether threads are still over it, and would be by less without this one.
+    pub(crate) fn is_helped_by(&self, standing: &Standing) -> bool {
+        self.left > 0 && self.amount(standing) > 0
     }
 
     /// A thread that was counted is gone.
     pub(crate) fn take(&mut self, standing: &Standing) {
-        self.left = self.left.saturating_sub(match self.rule {
+        self.left = self.left.saturating_sub(self.amount(standing));
+    }
+
+    fn amount(&self, standing: &Standing) -> i64 {
+        match self.rule {
             RetentionRule::Count => 1,
             _ => standing.bytes,
-        });
+        }
     }
 }
 
@@ -123,8 +127,9 @@ mod tests {
         let rules = RetentionRules { max_count: Some(2), max_bytes: Some(25), ..RetentionRules::default() };
         assert_eq!(Excess::of_count(&rules, &all), None);
         let mut bytes = Excess::of_bytes(&rules, &all).unwrap();
+        assert!(bytes.is_helped_by(&all[3]) && !bytes.is_helped_by(&standing("empty", 0)));
         bytes.take(&all[2]);
-        assert!(!bytes.is_left(), "30 are 5 over 25, and 10 are gone");
+        assert!(!bytes.is_helped_by(&all[3]), "30 are 5 over 25, and 10 are gone");
         let rules = RetentionRules { archived: true, ..rules };
         assert!(Excess::of_count(&rules, &all).is_some());
     }

@@ -20,7 +20,7 @@ statements! {
     LAST_RETENTION_NUMBER = "SELECT coalesce(max(number), 0) FROM retention_receipts";
     PUT_RETENTION_RECEIPT = "INSERT INTO retention_receipts (number, run, thread, workspace, step, rule, bound, items, bytes, head_hash,
         epoch, tick, changed_at, record, made_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
-    LAST_RETENTION_RECEIPT = "SELECT number, run, step, made_at FROM retention_receipts WHERE thread = ?1 ORDER BY number DESC LIMIT 1";
+    LAST_RETENTION_RECEIPT = "SELECT number, run, step, record FROM retention_receipts WHERE thread = ?1 ORDER BY number DESC LIMIT 1";
     RETENTION_RECEIPTS = "SELECT r.number, r.run, r.thread, r.workspace, r.step, r.rule, r.bound, r.items, r.bytes, r.head_hash,
         r.changed_at, r.record, r.made_at, t.title, t.preview FROM retention_receipts r
         LEFT JOIN threads t ON t.id = r.thread AND t.shelf < 3 AND r.step <> 'purged'
@@ -45,7 +45,7 @@ pub(crate) struct Last {
     pub(crate) number: i64,
     pub(crate) run: Uuid,
     pub(crate) step: RetentionStep,
-    pub(crate) at: Timestamp,
+    pub(crate) record: Option<i64>,
 }
 
 /// What was done, to be put on record.
@@ -67,7 +67,7 @@ pub(crate) fn last_of(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Option<Last>
             number: row.int(0)?,
             run: row.parse(1, Uuid::from_slice(row.blob(1)?).ok(), "16 bytes of an id")?,
             step: RetentionStep::from_word(row.text(2)?),
-            at: Timestamp(row.int(3)?),
+            record: row.opt_int(3)?,
         })
     })
 }

@@ -41,8 +41,13 @@ pub(crate) struct Chosen {
 /// How it ended.
 #[derive(Debug, Clone)]
 pub(crate) enum Taking {
-    /// It is gone, and this is the number of the receipt.
-    Taken(i64),
+    /// It is gone.
+    Taken {
+        /// The number of the receipt.
+        number: i64,
+        /// The number of its purge in the chain of what was taken away on purpose.
+        record: Option<i64>,
+    },
     /// It stays.
     Stays(Protection),
 }
@@ -51,8 +56,8 @@ pub(crate) enum Taking {
 /// one did.
 pub(crate) fn trash(tx: &mut dyn Tx, chosen: &Chosen) -> Result<Taking> {
     let Some(candidate) = Candidate::lock(tx, &chosen.thread)? else { return Ok(Taking::Stays(Protection::Changed)) };
-    if let Some(number) = done_before(tx, chosen, &RetentionStep::Trashed)? {
-        return Ok(Taking::Taken(number));
+    if let Some(taken) = done_before(tx, chosen, &RetentionStep::Trashed)? {
+        return Ok(taken);
     }
     let is_listed = matches!(candidate.shelf, Shelf::Active | Shelf::Archived);
     if let Some(protection) = candidate.stays(tx, chosen, is_listed)? {
@@ -60,15 +65,16 @@ pub(crate) fn trash(tx: &mut dyn Tx, chosen: &Chosen) -> Result<Taking> {
     }
     let thread = threads::shelve(tx, Scope::All, &chosen.thread, Shelf::Trashed, chosen.now)?;
     let facts = Facts { tick: thread.tick, ..candidate.facts };
-    receipts::put(tx, &chosen.thread, &facts, &chosen.done(RetentionStep::Trashed, None)).map(Taking::Taken)
+    let number = receipts::put(tx, &chosen.thread, &facts, &chosen.done(RetentionStep::Trashed, None))?;
+    Ok(Taking::Taken { number, record: None })
 }
 
 /// Begins to purge a thread that is in the trash since `since`, unless anything has changed since it was chosen or keeps it now. A
 /// second run finds what the first one did.
 pub(crate) fn purge(tx: &mut dyn Tx, chosen: &Chosen, store: Uuid, since: Timestamp) -> Result<Taking> {
     // The row may be gone by the time of a second run.
-    if let Some(number) = done_before(tx, chosen, &RetentionStep::Purged)? {
-        return Ok(Taking::Taken(number));
+    if let Some(taken) = done_before(tx, chosen, &RetentionStep::Purged)? {
+        return Ok(taken);
     }
     let Some(candidate) = Candidate::lock(tx, &chosen.thread)? else { return Ok(Taking::Stays(Protection::Changed)) };
     let is_there = candidate.shelf == Shelf::Trashed && candidate.trashed_at == Some(since);
@@ -77,8 +83,8 @@ pub(crate) fn purge(tx: &mut dyn Tx, chosen: &Chosen, store: Uuid, since: Timest
     }
     purge::begin(tx, store, &chosen.thread, chosen.dead_holder.as_deref(), chosen.now)?;
     let record = records::purge_of(tx, &chosen.thread)?.map(|(number, _)| number);
-    let done = chosen.done(RetentionStep::Purged, record);
-    receipts::put(tx, &chosen.thread, &candidate.facts, &done).map(Taking::Taken)
+    let number = receipts::put(tx, &chosen.thread, &candidate.facts, &chosen.done(RetentionStep::Purged, record))?;
+    Ok(Taking::Taken { number, record })
 }
 
 /// Puts on record that somebody took a thread out of the trash that a run had put there.
@@ -99,10 +105,10 @@ pub(crate) fn note_restored(tx: &mut dyn Tx, thread: &Thread, now: Timestamp) ->
     receipts::put(tx, &thread.id, &facts, &done).map(drop)
 }
 
-/// The number of the receipt, when an earlier run of this very request did it.
-fn done_before(tx: &mut dyn Tx, chosen: &Chosen, step: &RetentionStep) -> Result<Option<i64>> {
-    let last = receipts::last_of(tx, &chosen.thread)?;
-    Ok(last.filter(|last| last.run == chosen.run && last.step == *step).map(|last| last.number))
+/// What an earlier run of this very request did.
+fn done_before(tx: &mut dyn Tx, chosen: &Chosen, step: &RetentionStep) -> Result<Option<Taking>> {
+    let last = receipts::last_of(tx, &chosen.thread)?.filter(|last| last.run == chosen.run && last.step == *step);
+    Ok(last.map(|last| Taking::Taken { number: last.number, record: last.record }))
 }
 
 impl Chosen {

@@ -180,6 +180,8 @@ struct Run<'a> {
     now: Timestamp,
     /// Whether ages are judged.
     is_trusted: bool,
+    /// After which time the clock may have leapt.
+    leapt: Option<Timestamp>,
     /// Threads that count for the limit of the store.
     pool: Vec<Standing>,
     kept: HashSet<ThreadId>,
@@ -229,6 +231,7 @@ impl<'a> Run<'a> {
             spared: options.spare.iter().cloned().collect(),
             now,
             is_trusted: false,
+            leapt: None,
             pool: Vec::new(),
             kept: HashSet::new(),
             mirrored: None,
@@ -244,7 +247,7 @@ impl<'a> Run<'a> {
     }
 
     /// Ends a purge that was cut short; its receipt is there.
-    async fn finish_what_was_begun(&self) -> Result<()> {
+    async fn finish_what_was_begun(&mut self) -> Result<()> {
         if self.dry_run || !self.inner().db.read(purge::is_begun).await? {
             return Ok(());
         }
@@ -280,9 +283,9 @@ impl<'a> Run<'a> {
             db.write(terms, move |tx| standing::see(tx, now)).await?;
         }
         if let Clock::Leapt(newest) = judged {
-            self.report.held_back = Some(newest);
+            self.leapt = Some(newest);
         }
-        Ok(self.report.held_back.is_none())
+        Ok(self.leapt.is_none())
     }
 
     /// Takes what the rules of a workspace are over.
@@ -296,6 +299,9 @@ impl<'a> Run<'a> {
         let counts_for_store = of_store.is_some_and(|of_store| of_store == rules);
         if rules.max_bytes.is_some() || counts_for_store {
             self.measure(&mut listed).await?;
+        }
+        if rules.max_age.is_some() && !self.is_trusted && !listed.is_empty() {
+            self.report.held_back = self.leapt;
         }
         if let Some(max_age) = rules.max_age.filter(|_| self.is_trusted) {
             let mut left = Vec::with_capacity(listed.len());
@@ -350,7 +356,7 @@ impl<'a> Run<'a> {
         Ok(standings.into_iter().partition(|standing| standing.in_trash.is_none()))
     }
 
-    async fn measure(&self, standings: &mut [Standing]) -> Result<()> {
+    async fn measure(&mut self, standings: &mut [Standing]) -> Result<()> {
         for standing in standings {
             let thread = standing.thread.clone();
             standing.bytes = match self.inner().db.read(move |tx| room::of(tx, &thread)).await {
@@ -371,7 +377,7 @@ impl<'a> Run<'a> {
     ) -> Result<Vec<Standing>> {
         let mut left = Vec::with_capacity(listed.len());
         for standing in listed {
-            let is_over = excess.is_left() && choice::is_counted(&standing, rules);
+            let is_over = excess.is_helped_by(&standing) && choice::is_counted(&standing, rules);
             if is_over && self.trash(&standing, rules, excess.rule.clone(), excess.bound).await? {
                 excess.take(&standing);
             } else {
@@ -406,7 +412,7 @@ impl<'a> Run<'a> {
         } else {
             let terms = Sync::Synced.within(standing.thread.as_str()).repeatable();
             match self.inner().db.write(terms, move |tx| taking::trash(tx, &chosen)).await {
-                Ok(Taking::Taken(number)) => Some(number),
+                Ok(Taking::Taken { number, .. }) => Some(number),
                 Ok(Taking::Stays(why)) => return Ok(self.keep(standing, rule, why, None)),
                 Err(error) => return self.keep_damaged(standing, rule, error),
             }
@@ -421,8 +427,11 @@ impl<'a> Run<'a> {
         let (Some(InTrash { since, by_retention }), Some(grace)) = (standing.in_trash, rules.trash_grace) else {
             return Ok(());
         };
-        let is_judged = self.is_trusted || grace.is_zero();
-        if !is_judged || !(by_retention || rules.deleted) || !choice::is_due(since, grace, self.now) {
+        if !(by_retention || rules.deleted) || !choice::is_due(since, grace, self.now) {
+            return Ok(());
+        }
+        if !self.is_trusted && !grace.is_zero() {
+            self.report.held_back = self.leapt;
             return Ok(());
         }
         let (rule, bound) = (RetentionRule::TrashGrace, millis(grace));
@@ -460,10 +469,10 @@ impl<'a> Run<'a> {
         let store = self.inner().id;
         let terms = Sync::Synced.within(standing.thread.as_str()).repeatable();
         match self.inner().db.write(terms, move |tx| taking::purge(tx, &chosen, store, since)).await {
-            Ok(Taking::Taken(number)) => {
+            Ok(Taking::Taken { number, record }) => {
                 let begun = vec![(standing.thread.clone(), Some(free.thread.created_at))];
                 self.inner().finish_purges(begun, folders).await?;
-                let receipt = self.receipt(&free, RetentionStep::Purged, (rule, bound), Some(number), None);
+                let receipt = self.receipt(&free, RetentionStep::Purged, (rule, bound), Some(number), record);
                 self.report.purged.push(receipt);
             }
             Ok(Taking::Stays(why)) => {
@@ -475,7 +484,7 @@ impl<'a> Run<'a> {
     }
 
     /// Looks at a thread more closely, in one snapshot.
-    async fn look(&self, standing: &Standing, forked: bool) -> Result<Looked> {
+    async fn look(&mut self, standing: &Standing, forked: bool) -> Result<Looked> {
         let (id, now) = (standing.thread.clone(), self.now);
         let read = move |tx: &mut dyn Tx| {
             let thread = threads::get(tx, Scope::All, &id)?;
@@ -564,7 +573,13 @@ impl<'a> Run<'a> {
     async fn conclude(mut self) -> Result<RetentionReport> {
         if !self.report.purged.is_empty() && !self.dry_run {
             self.inner().forget_words().await;
-            self.report.freed_bytes = self.inner().give_back().await?;
+            match self.inner().give_back().await {
+                Ok(bytes) => self.report.freed_bytes = bytes,
+                // It is gone all the same, and the next one gives its room back too.
+                Err(error) => {
+                    self.report.notices.push(format!("the room of what was purged is not given back: {error}"))
+                }
+            }
         }
         self.name_kept().await?;
         (self.progress)(self.known, self.known);
