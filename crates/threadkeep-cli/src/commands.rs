@@ -35,6 +35,7 @@ mod repair_turns;
 mod request;
 mod restore;
 mod restore_backup;
+mod retain;
 mod rewind;
 mod roadmap;
 mod rollout;
@@ -148,6 +149,7 @@ enum Command {
     Delete(delete::DeleteArgs),
     Restore(restore::RestoreArgs),
     Purge(purge::PurgeArgs),
+    Retain(retain::RetainArgs),
     Redact(redact::RedactArgs),
     Export(export::ExportArgs),
     Continue(continue_with::ContinueArgs),
@@ -319,6 +321,7 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Delete(args) => delete::run(&args, app),
         Command::Restore(args) => restore::run(&args, app),
         Command::Purge(args) => purge::run(&args, app),
+        Command::Retain(args) => retain::run(&args, app),
         Command::Redact(args) => redact::run(&args, app),
         Command::Export(args) => export::run(&args, app),
         Command::Continue(args) => continue_with::run(&args, app),

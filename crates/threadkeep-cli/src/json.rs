@@ -252,9 +252,12 @@ pub(crate) fn workspace(info: &WorkspaceInfo) -> Value {
 pub(crate) fn stats(stats: &Stats) -> Map<String, Value> {
     let agent =
         |agent: &threadkeep::AgentStats| json!({"agent": agent.agent, "threads": agent.threads, "items": agent.items});
+    let by_word = |counts: &[threadkeep::WordCount]| {
+        Value::Object(counts.iter().map(|it| (it.word.clone(), it.count.into())).collect())
+    };
     let jobs: Map<String, Value> =
         stats.jobs.iter().map(|jobs| (jobs.status.as_str().to_owned(), jobs.jobs.into())).collect();
-    let fields: [(&str, Value); 23] = [
+    let fields: [(&str, Value); 29] = [
         ("workspaces", stats.workspaces.into()),
         ("threads", (stats.active + stats.archived + stats.trashed).into()),
         ("active", stats.active.into()),
@@ -276,6 +279,12 @@ pub(crate) fn stats(stats: &Stats) -> Map<String, Value> {
         ("stored_checkpoint_bytes", stats.stored_checkpoint_bytes.into()),
         ("prompts", stats.prompts.into()),
         ("artifacts", stats.artifacts.into()),
+        ("documents", stats.documents.into()),
+        ("document_versions", stats.document_versions.into()),
+        ("roadmaps", stats.roadmaps.into()),
+        ("runs", by_word(&stats.runs)),
+        ("messages", by_word(&stats.messages)),
+        ("requests", by_word(&stats.requests)),
         ("file_bytes", stats.file_bytes.into()),
         ("agents", stats.agents.iter().map(agent).collect()),
     ];

@@ -54,6 +54,8 @@ mod postgres;
 mod receipts;
 #[path = "cli/redact.rs"]
 mod redact;
+#[path = "cli/retain.rs"]
+mod retain;
 #[path = "cli/rollout.rs"]
 mod rollout;
 #[path = "cli/sandbox.rs"]

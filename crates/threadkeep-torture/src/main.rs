@@ -67,6 +67,10 @@ enum Inner {
     #[command(hide = true)]
     Dump(suites::Dump),
     #[command(hide = true)]
+    Fill(suites::Fill),
+    #[command(hide = true)]
+    KeepRetaining(suites::KeepRetaining),
+    #[command(hide = true)]
     Lay(suites::Lay),
     #[command(hide = true)]
     Look(suites::Look),
@@ -102,6 +106,8 @@ fn main() -> ExitCode {
         Some(Inner::CheckMany(check)) => checker::play_many(&check),
         Some(Inner::Drill(drill)) => suites::play_drill(&drill),
         Some(Inner::Dump(dump)) => suites::play_dump(&dump),
+        Some(Inner::Fill(fill)) => suites::play_filling(&fill),
+        Some(Inner::KeepRetaining(keep)) => suites::play_retaining(&keep),
         Some(Inner::Lay(lay)) => suites::play_layer(&lay),
         Some(Inner::Look(look)) => suites::play_look(&look),
         Some(Inner::Play(play)) => suites::play(&play),

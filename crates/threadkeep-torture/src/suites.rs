@@ -20,6 +20,7 @@ mod moves;
 mod mutants;
 mod points;
 mod remote;
+mod retention;
 mod rollout_damage;
 mod states;
 mod storm;
@@ -42,6 +43,7 @@ pub(crate) use claims::{Renumber, play_renumber};
 pub(crate) use clock::{Jumping, YEAR};
 pub(crate) use damage::{Lay, Survey, play_layer, play_survey};
 pub(crate) use history::{Dump, Play, play, play_dump};
+pub(crate) use retention::{Fill, KeepRetaining, play_filling, play_retaining};
 pub(crate) use rollout_damage::{Look, play_look};
 
 /// What is run: its id, its name, and how.
@@ -53,6 +55,7 @@ const SUITES: &[Run] = &[
     ("T01", "kills", kills::run),
     ("T01", "mirror", mirror::run),
     ("T01", "beside", beside::run),
+    ("T01", "retention", retention::run),
     ("T02", "syscalls", syscalls::run),
     ("T03", "cuts", cuts::run),
     ("T04", "states", states::run),
@@ -76,6 +79,7 @@ const SUITES: &[Run] = &[
     ("T18", "server-kills", remote::killed),
     ("T18", "server-mirror", remote::mirrored),
     ("T18", "server-beside", remote::changed_beside),
+    ("T18", "server-retention", remote::retained),
     ("T18", "server-history", remote::histories),
     ("T18", "server-claims", remote::claimed),
     ("T18", "server-crowd", remote::crowded),

@@ -38,6 +38,7 @@ use crate::log::verify::{Verdict, VerifyReport};
 use crate::prompts::{NewPrompt, Prompt, PromptContext, PromptQuery, Receipt, ReceiptPage, StoredPrompt};
 use crate::repair::{Checkup, RepairReport};
 use crate::requests::{Answer, NewRequest, Principal, Request, RequestQuery, UseAnswer, UsedAnswer};
+use crate::retention::{ReceiptQuery, RetainOptions, RetentionReceipt, RetentionReport, RetentionRules, StoredRules};
 use crate::roadmaps::{
     NewRoadmap, NodePatch, Roadmap, RoadmapInfo, RoadmapLink, RoadmapLinkQuery, RoadmapQuery, RoadmapUpdate,
 };
@@ -500,6 +501,18 @@ impl Threads {
     ) -> Result<RedactReport> {
         block_on(self.0.redact_matching(threads, rules, options, apply, progress))
     }
+
+    /// Waits for [`crate::Threads::retain_with`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn retain_with(
+        &self,
+        options: RetainOptions,
+        progress: impl FnMut(u64, u64) + Send + 'static,
+    ) -> Result<RetentionReport> {
+        block_on(self.0.retain_with(options, progress))
+    }
 }
 
 mirror! { Threads, "Threads":
@@ -514,6 +527,12 @@ mirror! { Threads, "Threads":
     fn delete(&self, thread: &ThreadId) -> Result<Thread>;
     fn restore(&self, thread: &ThreadId) -> Result<Thread>;
     fn purge(&self, thread: &ThreadId) -> Result<Purged>;
+    fn retain(&self, options: RetainOptions) -> Result<RetentionReport>;
+    fn retention(&self) -> Result<Option<RetentionRules>>;
+    fn all_retention(&self) -> Result<Vec<StoredRules>>;
+    fn set_retention(&self, rules: RetentionRules) -> Result<()>;
+    fn clear_retention(&self) -> Result<bool>;
+    fn retention_receipts(&self, query: ReceiptQuery) -> Result<Page<RetentionReceipt>>;
     fn redact(&self, thread: &ThreadId, items: Vec<Address>, options: RedactOptions) -> Result<RedactReport>;
     fn erase(&self) -> Result<Vec<String>>;
     fn end(&self, thread: &ThreadId, status: Status, reason: &str) -> Result<Thread>;

@@ -94,6 +94,8 @@ pub enum Area {
     Message,
     /// A request for an approval or an enrolment.
     Request,
+    /// The retention rules of a workspace.
+    Retention,
 }
 
 impl Area {
@@ -115,6 +117,7 @@ impl Area {
             Self::Roadmap => "roadmap",
             Self::Message => "message",
             Self::Request => "request",
+            Self::Retention => "retention",
         }
     }
 }

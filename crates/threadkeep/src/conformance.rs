@@ -22,6 +22,7 @@ pub mod languages;
 mod prompts;
 mod reading;
 mod requests;
+mod retention;
 mod roadmaps;
 mod runs;
 mod search;
@@ -84,6 +85,7 @@ pub fn clauses() -> Vec<Clause> {
         roadmaps::CLAUSES,
         runs::CLAUSES,
         requests::CLAUSES,
+        retention::CLAUSES,
         search::CLAUSES,
         threads::CLAUSES,
         tools::CLAUSES,

@@ -239,10 +239,25 @@ pub(crate) trait Tx {
         true
     }
 
+    /// Gives up to so many pages that nothing is in any more back to the disk. An engine that uses them by itself for what comes next
+    /// has none.
+    fn give_back(&mut self, _pages: i64) -> Result<GivenBack> {
+        Ok(GivenBack::default())
+    }
+
     /// How many bytes the store takes of the engine's disk, where the engine is asked and not the file system.
     fn bytes_on_disk(&mut self) -> Result<Option<i64>> {
         Ok(None)
     }
+}
+
+/// Room that was given back to the disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct GivenBack {
+    /// How many bytes.
+    pub(crate) bytes: i64,
+    /// How many pages are left that could be.
+    pub(crate) left: i64,
 }
 
 /// Reads the first row, if there is one.
@@ -382,6 +397,12 @@ pub(crate) trait Driver: Send + std::marker::Sync + std::fmt::Debug {
         drop(reply.send(Ok(Erased { is_over: true, ..Erased::default() })));
     }
 
+    /// Makes the room of what was deleted fit for what comes next, where that does not happen in transactions. Nobody waits for it.
+    fn tidy(&self, reply: oneshot::Sender<Result<()>>) {
+        // A caller that no longer waits needs no answer.
+        drop(reply.send(Ok(())));
+    }
+
     /// Where news of what is committed are told. The same at each call, unless nobody else can commit.
     fn board(&self) -> Arc<Board> {
         Arc::default()
@@ -501,6 +522,13 @@ impl Db {
     pub(crate) async fn erase(&self) -> Result<Erased> {
         let (reply, answer) = oneshot::channel();
         self.driver.erase(reply);
+        Pending(answer).await
+    }
+
+    /// Makes the room of what was deleted fit for what comes next, as far as the engine does not do that in transactions.
+    pub(crate) async fn tidy(&self) -> Result<()> {
+        let (reply, answer) = oneshot::channel();
+        self.driver.tidy(reply);
         Pending(answer).await
     }
 
@@ -648,6 +676,12 @@ pub(crate) fn all_statements() -> Vec<Statement> {
         crate::runs::texts::ALL,
         crate::inbox::ALL,
         crate::requests::ALL,
+        crate::retention::ALL,
+        crate::retention::protection::ALL,
+        crate::retention::receipts::ALL,
+        crate::retention::room::ALL,
+        crate::retention::standing::ALL,
+        crate::retention::taking::ALL,
         crate::changes::ALL,
         crate::workspaces::ALL,
         crate::writers::ALL,
@@ -689,6 +723,7 @@ pub fn postgres_statement_texts() -> Vec<(String, String)> {
 pub(crate) fn for_postgres(sql: &str) -> String {
     sql.replace('?', "$")
         .replace("/* FOR UPDATE OF t */", "FOR UPDATE OF t")
+        .replace("/* FOR KEY SHARE */", "FOR KEY SHARE")
         .replace("/* FOR UPDATE SKIP LOCKED */", "FOR UPDATE SKIP LOCKED")
         .replace("/* FOR UPDATE */", "FOR UPDATE")
 }

@@ -11,6 +11,8 @@
 //! * A **goal** with budgets, named **checkpoints**, versioned **documents**, **tools**, and the **jobs**, **roadmaps** and workflow
 //!   **runs** of a project stand beside the log, in the same transactions.
 //! * An **inbox** takes messages into a thread from outside, and **requests** ask somebody for an approval or an enrolment.
+//! * **Retention** takes away what is too many, too old or too large, when a program asks for it: into the trash first, and with a
+//!   receipt.
 //! * The **chain**: every item's hash binds its content and its parent's hash, so [`Threads::verify`] finds what was changed.
 //!
 //! ```
@@ -68,6 +70,7 @@ mod receipt;
 mod records;
 mod repair;
 mod requests;
+mod retention;
 mod roadmaps;
 mod rollout;
 mod runs;
@@ -156,6 +159,10 @@ pub use requests::{
     Answer, Channel, Danger, Effect, GivenAnswer, NewRequest, Principal, Request, RequestKind, RequestOption,
     RequestQuery, RequestState, Unowned, UseAnswer, UsedAnswer, call_fingerprint,
 };
+pub use retention::{
+    KeptThread, Protection, ReceiptQuery, RetainOptions, RetentionReceipt, RetentionReport, RetentionRule,
+    RetentionRules, RetentionStep, StoredRules,
+};
 pub use roadmaps::{
     Access, AccessWord, Aggregation, CaveatPolicy, MAX_ROADMAP_BYTES, NewRoadmap, NodeCounts, NodeKind, NodePatch,
     NodeStatus, Roadmap, RoadmapInfo, RoadmapLink, RoadmapLinkQuery, RoadmapNode, RoadmapQuery, RoadmapTree,
@@ -179,7 +186,7 @@ pub use secrets::{Found, Masked, Rules};
 pub use sources::{
     FilePart, ImportBatch, ImportPart, ImportSegment, KnownRecord, MAX_NOTE_BYTES, SourceFile, SourceStamp,
 };
-pub use stats::{AgentStats, JobStats, Stats};
+pub use stats::{AgentStats, JobStats, Stats, WordCount};
 pub use store::{
     Compacted, RedactOptions, RedactReport, RedactedPlace, SealReport, Sealed, Store, StoreOptions, Threads,
     VerifyOptions, Workspace,

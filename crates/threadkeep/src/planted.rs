@@ -56,6 +56,12 @@ defects! {
     /// Content is taken away and nothing is put on record.
     RedactsOffRecord,
 
+    // Retention.
+    /// Retention takes threads that a living process writes.
+    RetainsFromTheLiving,
+    /// What retention takes is not put on record.
+    RetainsOffRecord,
+
     // The handle.
     /// What failed for a reason that may pass is forgotten.
     ForgetsWhatFailed,

@@ -19,6 +19,12 @@ statements! {
         FROM checkpoints c JOIN checkpoint_states s ON s.thread = c.thread AND s.digest = c.digest";
     COUNT_RECEIPTS = "SELECT count(*) FROM prompts";
     COUNT_ALL_ARTIFACTS = "SELECT count(*) FROM artifacts";
+    COUNT_DOCUMENTS = "SELECT count(*) FROM document_versions WHERE is_current = 1 AND digest IS NOT NULL";
+    COUNT_DOCUMENT_VERSIONS = "SELECT count(*) FROM document_versions";
+    COUNT_ROADMAPS = "SELECT count(*) FROM roadmaps";
+    COUNT_RUNS = "SELECT status, count(*) FROM runs GROUP BY status ORDER BY status";
+    COUNT_MESSAGES = "SELECT state, count(*) FROM messages GROUP BY state ORDER BY state";
+    COUNT_REQUESTS = "SELECT state, count(*) FROM requests GROUP BY state ORDER BY state";
     STATE_BYTES = "SELECT CAST(coalesce(sum(length(data)), 0) AS BIGINT) FROM checkpoint_states";
 }
 
@@ -65,6 +71,18 @@ pub struct Stats {
     pub prompts: i64,
     /// Artifacts of prompts.
     pub artifacts: i64,
+    /// Documents that threads have.
+    pub documents: i64,
+    /// Their versions, those of deleted ones included.
+    pub document_versions: i64,
+    /// Roadmaps.
+    pub roadmaps: i64,
+    /// Workflow runs, by status.
+    pub runs: Vec<WordCount>,
+    /// Messages in inboxes, by state as it is stored.
+    pub messages: Vec<WordCount>,
+    /// Requests, by state as it is stored.
+    pub requests: Vec<WordCount>,
     /// Bytes of the store's files, or of its tables on a server.
     pub file_bytes: i64,
     /// Threads and items by agent, most threads first; no agent is the empty name.
@@ -78,6 +96,15 @@ pub struct JobStats {
     pub status: JobStatus,
     /// How many jobs are in it.
     pub jobs: i64,
+}
+
+/// How many there are of one word.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WordCount {
+    /// The word of a status or a state, as it is stored.
+    pub word: String,
+    /// How many have it.
+    pub count: i64,
 }
 
 /// The numbers of one agent's threads.
@@ -137,6 +164,15 @@ fn count_state(tx: &mut dyn Tx, stats: &mut Stats) -> Result<()> {
     stats.stored_checkpoint_bytes = number(tx, STATE_BYTES)?;
     stats.prompts = number(tx, COUNT_RECEIPTS)?;
     stats.artifacts = number(tx, COUNT_ALL_ARTIFACTS)?;
+    stats.documents = number(tx, COUNT_DOCUMENTS)?;
+    stats.document_versions = number(tx, COUNT_DOCUMENT_VERSIONS)?;
+    stats.roadmaps = number(tx, COUNT_ROADMAPS)?;
+    let by_word = |tx: &mut dyn Tx, statement| {
+        query_all(tx, statement, &[], |row| Ok(WordCount { word: row.text(0)?.to_owned(), count: row.int(1)? }))
+    };
+    stats.runs = by_word(tx, COUNT_RUNS)?;
+    stats.messages = by_word(tx, COUNT_MESSAGES)?;
+    stats.requests = by_word(tx, COUNT_REQUESTS)?;
     Ok(())
 }
 

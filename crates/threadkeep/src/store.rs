@@ -8,6 +8,7 @@ mod jobs;
 mod prompts;
 mod redacting;
 mod requests;
+mod retaining;
 mod roadmaps;
 mod runs;
 mod sealing;

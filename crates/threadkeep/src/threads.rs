@@ -57,6 +57,8 @@ statements! {
         tick = ?5, updated = ?6, updated_at = ?2 WHERE id = ?1";
     // Held until the transaction ends: what is read after it can't change meanwhile.
     LOCK_THREAD = "SELECT version FROM threads WHERE id = ?1 /* FOR UPDATE */";
+    // The same for a fork's parent, which may be written meanwhile but not taken away.
+    LOCK_PARENT = "SELECT version FROM threads WHERE id = ?1 /* FOR KEY SHARE */";
     CREATED = "SELECT epoch, created_at, updated_at FROM threads WHERE id = ?1 AND shelf < 2";
     RAISE_FIRST_EPOCH = "UPDATE threads SET epoch = ?2 WHERE id = ?1";
     FIRST_EPOCH = "SELECT coalesce(max(value), 0) FROM counters WHERE name = 'purged-epoch'";
@@ -189,6 +191,7 @@ pub(crate) fn create(tx: &mut dyn Tx, creation: &Creation) -> Result<i64> {
 
 /// Writes the row of a thread that shares the path up to `point` of `parent`, whatever that path's length is.
 pub(crate) fn fork(tx: &mut dyn Tx, creation: &Creation, parent: &ThreadId, point: Address) -> Result<()> {
+    query_one(tx, LOCK_PARENT, &[parent.as_str().into()], |_| Ok(()))?;
     let key = head::resolve(tx, parent, point)?;
     let (hash, turn) = path::link_at(tx, key)?.ok_or_else(|| Error::not_found("item", point))?;
     insert(tx, creation, Some((key, hash, turn))).map(drop)

@@ -38,6 +38,7 @@ statements! {
     MOVE_JOBS = "UPDATE jobs SET workspace = ?2 WHERE workspace = ?1";
     MOVE_RUNS = "UPDATE runs SET workspace = ?2 WHERE workspace = ?1";
     MOVE_REQUESTS = "UPDATE requests SET workspace = ?2 WHERE workspace = ?1";
+    MOVE_RETENTION_RECEIPTS = "UPDATE retention_receipts SET workspace = ?2 WHERE workspace = ?1";
     DELETE_WORKSPACE = "DELETE FROM workspaces WHERE id = ?1";
     PUT_MERGED = "INSERT INTO facts (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = excluded.value";
 }
@@ -221,6 +222,7 @@ pub(crate) fn remap(tx: &mut dyn Tx, from: WorkspaceId, to: WorkspaceId) -> Resu
         roadmaps::merge(tx, from, to)?;
         tx.execute(MOVE_RUNS, &args)?;
         tx.execute(MOVE_REQUESTS, &args)?;
+        tx.execute(MOVE_RETENTION_RECEIPTS, &args)?;
         tx.execute(DELETE_WORKSPACE, &[from.as_bytes().as_slice().into()])?;
         note_merged(tx, from, to)?;
     }

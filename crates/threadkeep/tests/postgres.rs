@@ -33,6 +33,8 @@ mod payloads;
 mod processes;
 #[path = "postgres/redaction.rs"]
 mod redaction;
+#[path = "upgrades/retention.rs"]
+mod retained;
 #[path = "postgres/roles.rs"]
 mod roles;
 #[path = "postgres/rules.rs"]

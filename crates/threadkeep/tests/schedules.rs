@@ -60,6 +60,7 @@ mod src {
     pub(crate) mod records;
     pub(crate) mod repair;
     pub(crate) mod requests;
+    pub(crate) mod retention;
     pub(crate) mod roadmaps;
     pub(crate) mod rollout;
     pub(crate) mod runs;
@@ -87,8 +88,9 @@ mod src {
 use src::{
     artifacts, backup, branch, bundle, chain, changes, checkpoints, claim, claims, content, copy, cursor, dangling, db,
     documents, error, examine, finding, follow, goals, host, id, inbox, item, jobs, keys, live, log, planted, prompts,
-    receipt, records, repair, requests, roadmaps, rollout, runs, screen, seal, seals, search, secrets, sources, stats,
-    store, thread, thread_list, thread_store, threads, time, tools, turn, turns, view, workspaces, writers,
+    receipt, records, repair, requests, retention, roadmaps, rollout, runs, screen, seal, seals, search, secrets,
+    sources, stats, store, thread, thread_list, thread_store, threads, time, tools, turn, turns, view, workspaces,
+    writers,
 };
 // And these as the library shows them.
 use id::ThreadId;

@@ -4,6 +4,8 @@
 
 #[path = "upgrades/fixed_host.rs"]
 mod fixed_host;
+#[path = "upgrades/retention.rs"]
+mod retained;
 #[path = "upgrades/sample.rs"]
 mod sample;
 #[path = "disks/small_disk.rs"]

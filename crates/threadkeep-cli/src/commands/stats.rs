@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::Value;
-use threadkeep::{JobStats, Stats};
+use threadkeep::{JobStats, Stats, WordCount};
 
 use super::App;
 use crate::errors::{Code, Failure, Outcome};
@@ -50,6 +50,25 @@ fn jobs(stats: &Stats) -> String {
     }
 }
 
+/// How many there are, and how many of them of each word.
+fn by_word(counts: &[WordCount]) -> String {
+    let total: i64 = counts.iter().map(|it| it.count).sum();
+    let counted = |it: &WordCount| format!("{} {}", human::count(it.count), text::one_line(&it.word));
+    match counts.is_empty() {
+        true => human::count(total),
+        false => format!("{}: {}", human::count(total), counts.iter().map(counted).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+fn documents(stats: &Stats) -> String {
+    match stats.documents {
+        0 => human::count(0),
+        number => {
+            format!("{} in {}", human::count(number), human::counted(stats.document_versions, "version", "versions"))
+        }
+    }
+}
+
 fn checkpoints(stats: &Stats) -> String {
     let (given, stored) = (human::bytes(stats.checkpoint_bytes), human::bytes(stats.stored_checkpoint_bytes));
     match stats.checkpoints {
@@ -82,6 +101,11 @@ fn write(app: &mut App, folder: &str, stats: &Stats) -> Result<(), Failure> {
         ("checkpoints", checkpoints(stats)),
         ("prompts", human::count(stats.prompts)),
         ("artifacts", human::count(stats.artifacts)),
+        ("documents", documents(stats)),
+        ("roadmaps", human::count(stats.roadmaps)),
+        ("runs", by_word(&stats.runs)),
+        ("messages", by_word(&stats.messages)),
+        ("requests", by_word(&stats.requests)),
         ("on disk", human::bytes(stats.file_bytes)),
     ] {
         out.line(format!("  {name:<11} {value}"))?;

@@ -130,6 +130,8 @@ fn stats_and_workspaces() {
     keys(&stats, &["store", "store_id", "branches", "turns", "content_bytes", "file_bytes", "agents"]);
     let state = ["goals", "jobs", "checkpoints", "checkpoint_bytes", "stored_checkpoint_bytes"].map(|key| &stats[key]);
     assert_eq!(state, [&json!(0), &json!({}), &json!(0), &json!(0), &json!(0)]);
+    let work = ["documents", "document_versions", "roadmaps", "runs", "messages", "requests"].map(|key| &stats[key]);
+    assert_eq!(work, [&json!(0), &json!(0), &json!(0), &json!({}), &json!({}), &json!({})]);
     let workspaces = sandbox.json(&["workspaces"]);
     let workspace = &workspaces["workspaces"][0];
     keys(workspace, &["id", "name", "threads", "keys", "created_at"]);

@@ -81,6 +81,7 @@ pub(super) const ROWS: [Row; 28] = [
     row("B29", Target::Own("unknown-words", places::unknown_words)),
     row("B30", Target::Own("streams", places::streams)),
     row("B31", Target::Own("paths", places::paths)),
+    row("B35", Target::Tests("nothing_vanishes_by_itself, retention_is_off_until_it_is_asked_for")),
     row("B43", Target::Suites(&["T11"])),
     row("B44", Target::Tests("damaged_pages_are_told_and_never_a_panic; there is no search index yet")),
     row("B45", Target::Suites(&["T06"])),

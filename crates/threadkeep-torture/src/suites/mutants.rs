@@ -43,6 +43,8 @@ const EXPECTED: &[(&str, Speed, &[&str])] = &[
     ("NeverLeavesGate", Speed::Slow, &["T01"]),
     ("WritesMovedFile", Speed::Slow, &["T14 database removed"]),
     ("RedactsOffRecord", Speed::Quick, &["T02 redact"]),
+    ("RetainsFromTheLiving", Speed::Quick, &["retention"]),
+    ("RetainsOffRecord", Speed::Quick, &["retention"]),
     ("ForgetsWhatFailed", Speed::Quick, &["T05", "T06"]),
     ("OvertakesWhatWasKept", Speed::Quick, &["T05", "T06"]),
     ("QueuesWithoutOrder", Speed::Slow, &["T06"]),

@@ -25,6 +25,7 @@ pub(crate) const SQLITE: &[Migration] = &[
     Migration { number: 6, name: "work", sql: include_str!("../../migrations/sqlite/0006_work.sql") },
     Migration { number: 7, name: "steering", sql: include_str!("../../migrations/sqlite/0007_steering.sql") },
     Migration { number: 8, name: "receipts", sql: include_str!("../../migrations/sqlite/0008_receipts.sql") },
+    Migration { number: 9, name: "retention", sql: include_str!("../../migrations/sqlite/0009_retention.sql") },
 ];
 
 /// The steps for PostgreSQL.
@@ -38,6 +39,7 @@ pub(crate) const POSTGRES: &[Migration] = &[
     Migration { number: 6, name: "work", sql: include_str!("../../migrations/postgres/0006_work.sql") },
     Migration { number: 7, name: "steering", sql: include_str!("../../migrations/postgres/0007_steering.sql") },
     Migration { number: 8, name: "receipts", sql: include_str!("../../migrations/postgres/0008_receipts.sql") },
+    Migration { number: 9, name: "retention", sql: include_str!("../../migrations/postgres/0009_retention.sql") },
 ];
 
 const LEDGER: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (

@@ -180,6 +180,15 @@ impl Driver for PostgresDriver {
         }
     }
 
+    fn tidy(&self, reply: oneshot::Sender<Result<()>>) {
+        let place = Arc::clone(&self.place);
+        let run = move || drop(reply.send(erasure::tidy(&place)));
+        if let Err(error) = thread::Builder::new().name("threadkeep-tidy".to_owned()).spawn(run) {
+            // The answer that never comes says that it did not happen.
+            tracing::error!(%error, "no thread to tidy with");
+        }
+    }
+
     fn board(&self) -> Arc<Board> {
         Arc::clone(&self.board)
     }

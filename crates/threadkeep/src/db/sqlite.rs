@@ -16,7 +16,7 @@ use crate::db::identity::{self, OpenHere};
 use crate::db::migrations::{self, Migration, State};
 use crate::db::pragmas::{self, APPLICATION_ID, Journal};
 use crate::db::replace;
-use crate::db::{Columns, Row, Statement, Tx, Value};
+use crate::db::{Columns, GivenBack, Row, Statement, Tx, Value};
 use crate::error::{Error, Result};
 use crate::planted::{self, Defect};
 
@@ -768,6 +768,23 @@ impl Tx for SqliteTx<'_> {
             }
         }
         Ok(())
+    }
+
+    fn give_back(&mut self, pages: i64) -> Result<GivenBack> {
+        let number = |what: &str| {
+            let asked = self.connection.query_row(&format!("PRAGMA {what}"), [], |row| row.get::<_, i64>(0));
+            asked.map_err(engine_error)
+        };
+        let before = number("page_count")?;
+        {
+            // A row for each page: it goes on only while they are asked for.
+            let sql = format!("PRAGMA incremental_vacuum({pages})");
+            let mut giving = self.connection.prepare(&sql).map_err(engine_error)?;
+            let mut rows = giving.raw_query();
+            while rows.next().map_err(engine_error)?.is_some() {}
+        }
+        let given = before.saturating_sub(number("page_count")?);
+        Ok(GivenBack { bytes: given.saturating_mul(number("page_size")?), left: number("freelist_count")? })
     }
 }
 

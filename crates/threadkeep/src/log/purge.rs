@@ -52,6 +52,7 @@ statements! {
     DROP_SEGMENTS = "DELETE FROM segments WHERE source IN (SELECT key FROM sources WHERE thread = ?1)";
     DETACH_SOURCES = "UPDATE sources SET thread = NULL WHERE thread = ?1";
     NEXT_MARKED = "SELECT id FROM threads WHERE shelf = 3 AND status = 'purging' ORDER BY id LIMIT 1 /* FOR UPDATE */";
+    IS_ANY_MARKED = "SELECT 1 FROM threads WHERE shelf = 3 AND status = 'purging' LIMIT 1";
     BRANCHES_DOWN = "SELECT key, base FROM branches WHERE thread = ?1 ORDER BY key DESC";
     REACHED_BY_FORK = "SELECT max(fork_item) FROM threads WHERE fork_item BETWEEN ?1 AND ?2";
     REACHED_BY_BRANCH = "SELECT max(parent) FROM branches WHERE parent BETWEEN ?1 AND ?2";
@@ -167,6 +168,11 @@ pub(crate) fn begin(
     changes::forget_subjects(tx, thread)?;
     threads::note(tx, thread, None, Verb::Deleted, now)?;
     tx.execute(STRIP, &[id, now.0.into()]).map(drop)
+}
+
+/// Whether a purge was begun that has not come to its end.
+pub(crate) fn is_begun(tx: &mut dyn Tx) -> Result<bool> {
+    Ok(query_one(tx, IS_ANY_MARKED, &[], |_| Ok(()))?.is_some())
 }
 
 /// Takes the next chunk of any thread that is marked.

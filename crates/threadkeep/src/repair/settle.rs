@@ -65,6 +65,9 @@ statements! {
         completed_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) ON CONFLICT DO NOTHING";
     PUT_CANDIDATE = "INSERT INTO run_candidates (id, run, control, branch, place, name, score, score_order, passed, rationale, created_at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT DO NOTHING";
+    PUT_SALVAGED_RECEIPT = "INSERT INTO retention_receipts (number, run, thread, workspace, step, rule, bound, items, bytes, head_hash, epoch,
+        tick, changed_at, record, made_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+        ON CONFLICT DO NOTHING";
     IS_RUN = "SELECT 1 FROM runs WHERE id = ?1";
     IS_PART = "SELECT 1 FROM run_parts WHERE id = ?1";
     PUT_SALVAGED_MESSAGE = "INSERT INTO messages (id, thread, number, key, state, policy, priority, urgency, place, format, body, masked,
@@ -328,7 +331,10 @@ fn put_state(tx: &mut dyn Tx, salvage: &Salvage) -> Result<()> {
     salvage.rows("jobs", &mut |row| put_in_workspace(tx, PUT_JOB, &row))?;
     put_tools(tx, salvage)?;
     put_runs(tx, salvage)?;
-    put_steering(tx, salvage)
+    put_steering(tx, salvage)?;
+    // What was taken stays on record. Rules are not taken over: the page that says that they were changed or forgotten may be lost, and
+    // by others nothing may be taken.
+    salvage.rows("retention_receipts", &mut |row| put_row(tx, PUT_SALVAGED_RECEIPT, &row))
 }
 
 /// Keeps messages and requests, unless they could be acted on twice: the page that says what became of one may be lost, and an

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Threads, inherit, on_a_thread};
+use super::{Inner, Threads, inherit, on_a_thread};
 use crate::branch::Tree;
 use crate::claim::{ClaimInfo, ReleaseRequest};
 use crate::claims;
@@ -14,7 +14,9 @@ use crate::live::LiveThread;
 use crate::log::purge::{self, Purged, Step};
 use crate::log::read::{self, ItemQuery};
 use crate::log::{head, path};
+use crate::retention::taking;
 use crate::rollout;
+use crate::rollout::files::Folder;
 use crate::sources::{self, SourceFile};
 use crate::thread::{ListQuery, NewThread, Page, Shelf, Status, Thread, ThreadPatch};
 use crate::thread_list;
@@ -156,28 +158,8 @@ impl Threads {
         let (id, store, now) = (thread.clone(), self.inner.id, self.inner.host.now());
         let begin = move |tx: &mut dyn Tx| purge::begin(tx, store, &id, dead.as_deref(), now);
         self.inner.db.write(Sync::Synced.within(thread.as_str()), begin).await?;
-        let mut purged = Purged::default();
-        let mut done = vec![(thread.clone(), created_at)];
-        loop {
-            // Run again after a commit that was not answered, it counts too few items; none is left.
-            match self.inner.db.write(Sync::Synced.within(thread.as_str()).repeatable(), purge::step).await? {
-                Step::More { items } => purged.items += items,
-                Step::Done { thread: done, shared } if done == *thread => {
-                    purged.shared = shared;
-                    purged.stub = shared > 0;
-                }
-                Step::Done { thread, .. } => done.push((thread, None)),
-                Step::Nothing => break,
-            }
-        }
-        for folder in rollouts {
-            rollout::forget(&self.inner.source(), &folder, done.clone()).await?;
-        }
-        let (indexer, db) = (Arc::clone(&self.inner.indexer), self.inner.db.clone());
-        // What is left in the index is taken out by whoever uses it next.
-        if let Err(error) = on_a_thread("threadkeep-search", move || indexer.erase(&db)).await {
-            tracing::warn!(%error, "the search index still holds words of what was purged");
-        }
+        let purged = self.inner.finish_purges(vec![(thread.clone(), created_at)], rollouts).await?;
+        self.inner.forget_words().await;
         Ok(purged)
     }
 
@@ -425,6 +407,9 @@ impl Threads {
         let terms = Sync::Synced.within(thread.as_str()).repeatable();
         let change = move |tx: &mut dyn Tx| {
             let thread = threads::shelve(tx, scope, &id, to, now)?;
+            if to == Shelf::Active {
+                taking::note_restored(tx, &thread, now)?;
+            }
             with_time(tx, thread)
         };
         let (thread, at) = self.inner.db.write(terms, change).await?;
@@ -437,6 +422,44 @@ impl Threads {
         match found.holder {
             Some(holder) if found.live => Err(Error::ClaimHeld { thread: thread.clone(), holder: Box::new(holder) }),
             dead => Ok(dead.map(|holder| holder.id)),
+        }
+    }
+}
+
+impl Inner {
+    /// Takes all that is marked as being purged, and the rollouts of it. Says what became of the first that was begun.
+    pub(super) async fn finish_purges(
+        &self,
+        mut done: Vec<(ThreadId, Option<Timestamp>)>,
+        rollouts: Vec<Folder>,
+    ) -> Result<Purged> {
+        let mut purged = Purged::default();
+        let first = done.first().map(|(thread, _)| thread.clone());
+        let order = first.as_ref().map_or_else(|| Sync::Synced.free(), |thread| Sync::Synced.within(thread.as_str()));
+        let terms = order.repeatable();
+        loop {
+            // Run again after a commit that was not answered, it counts too few items; none is left.
+            match self.db.write(terms.clone(), purge::step).await? {
+                Step::More { items } => purged.items += items,
+                Step::Done { thread, shared } if Some(&thread) == first.as_ref() => {
+                    purged.shared = shared;
+                    purged.stub = shared > 0;
+                }
+                Step::Done { thread, .. } => done.push((thread, None)),
+                Step::Nothing => break,
+            }
+        }
+        for folder in rollouts {
+            rollout::forget(&self.source(), &folder, done.clone()).await?;
+        }
+        Ok(purged)
+    }
+
+    /// Takes the words of what was purged out of the search index. What is left in it is taken out by whoever uses it next.
+    pub(super) async fn forget_words(&self) {
+        let (indexer, db) = (Arc::clone(&self.indexer), self.db.clone());
+        if let Err(error) = on_a_thread("threadkeep-search", move || indexer.erase(&db)).await {
+            tracing::warn!(%error, "the search index still holds words of what was purged");
         }
     }
 }

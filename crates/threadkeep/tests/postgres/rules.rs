@@ -16,6 +16,7 @@ const ORPHAN: &str = "an item needs a parent";
 const SUCCESSOR: &str = "an item with a successor stays";
 const APPEND_ONLY: &str = "items are append-only";
 const BRANCH: &str = "a branch with items stays";
+const RECEIPT: &str = "a receipt stays as it is";
 const BEGINS: &str = "a branch stays where it begins";
 // Words that both engines use.
 const FOREIGN_KEY: &str = "foreign key constraint";
@@ -49,6 +50,7 @@ fn rows() -> Vec<String> {
             key(1, 2)
         ),
         format!("INSERT INTO item_blobs (item, digest) VALUES ({}, x'0b')", key(1, 1)),
+        receipt(1, "trashed", "'count'", "NULL"),
     ]
 }
 
@@ -104,6 +106,17 @@ fn cases() -> Vec<Case> {
         ("a fork begins at an item that exists", broken_fork, Some(FOREIGN_KEY)),
         ("a head has a hash", "UPDATE threads SET head = 1".to_owned(), Some(CHECK)),
         ("there are four shelves", "UPDATE threads SET shelf = 4".to_owned(), Some(CHECK)),
+        ("a receipt stays as it is", "UPDATE retention_receipts SET rule = 'age'".to_owned(), Some(RECEIPT)),
+        ("a receipt is of one thread", "UPDATE retention_receipts SET thread = 'fork'".to_owned(), Some(RECEIPT)),
+        ("a receipt follows its workspace", "UPDATE retention_receipts SET workspace = x'02'".to_owned(), None),
+        ("receipts have numbers of their own", receipt(1, "trashed", "'age'", "NULL"), Some(UNIQUE)),
+        ("a receipt of a purge names its record", receipt(2, "purged", "'trash_grace'", "NULL"), Some(CHECK)),
+        ("what is taken is taken by a rule", receipt(2, "trashed", "NULL", "NULL"), Some(CHECK)),
+        ("what comes back comes by no rule", receipt(2, "restored", "NULL", "NULL"), None),
+        ("a limit of nothing is none", rules_of("''", "NULL", "0", "NULL"), Some(CHECK)),
+        ("a workspace sets its own limits", rules_of("'01'", "x'01'", "1", "NULL"), None),
+        ("a workspace sets no limit of the store", rules_of("'01'", "x'01'", "1", "1"), Some(CHECK)),
+        ("rules are of a workspace that exists", rules_of("'02'", "x'02'", "1", "NULL"), Some(FOREIGN_KEY)),
         ("a workspace with threads stays", "DELETE FROM workspaces".to_owned(), Some(FOREIGN_KEY)),
     ]
 }
@@ -140,6 +153,20 @@ fn item(branch: i64, depth: i64) -> String {
     format!(
         "INSERT INTO items (key, id, kind, format, writer, epoch, tick, created_at, chain, salt, digest, hash, size, encoding, content)
          VALUES ({key}, x'{key:016x}', 'message', 'f', 1, 1, 1, 0, 1, x'00', x'00', x'00', 1, 0, x'00')"
+    )
+}
+
+fn receipt(number: i64, step: &str, rule: &str, record: &str) -> String {
+    format!(
+        "INSERT INTO retention_receipts (number, run, thread, workspace, step, rule, items, bytes, epoch, tick, changed_at, record, made_at)
+         VALUES ({number}, x'00', 't', x'01', '{step}', {rule}, 1, 1, 0, 1, 0, {record}, 0)"
+    )
+}
+
+fn rules_of(place: &str, workspace: &str, max_count: &str, max_store_bytes: &str) -> String {
+    format!(
+        "INSERT INTO retention_rules (place, workspace, max_count, max_store_bytes, grace, archived, forked, deleted, set_at)
+         VALUES ({place}, {workspace}, {max_count}, {max_store_bytes}, 0, 0, 0, 0, 0)"
     )
 }
 

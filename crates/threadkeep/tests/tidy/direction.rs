@@ -80,6 +80,7 @@ const LAYERS: [&[&str]; 5] = [
         "records",
         "runs",
         "requests",
+        "retention",
         "seals",
         "sources",
         "stats",

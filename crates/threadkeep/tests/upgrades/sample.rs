@@ -118,6 +118,7 @@ pub(crate) fn make(options: StoreOptions, step: i64) {
     say(&live, "gone, but not yet");
     live.shutdown().unwrap();
     store.delete(&id("trashed")).unwrap();
+    crate::retained::make(&store);
     import_sample(&store);
 }
 
@@ -297,6 +298,7 @@ pub(crate) fn transcript(store: &Store) -> String {
         }
     }
     crate::steering::request_lines(store, &mut out);
+    crate::retained::lines(store, &mut out);
     out
 }
 
