@@ -62,6 +62,7 @@ mod keys;
 mod live;
 mod log;
 mod planted;
+mod policy;
 mod records;
 mod repair;
 mod requests;
@@ -138,6 +139,7 @@ pub use log::verify::{Break, Gap, GapKind, Outcome, Verdict, VerifyReport};
 #[cfg(feature = "planted-defects")]
 #[doc(hidden)]
 pub use planted::planted_defects;
+pub use policy::{Policy, RecordPolicy};
 pub use repair::admit::Described;
 pub use repair::{Checkup, LostItems, RepairReport, RepairStep, RepairedThread};
 pub use requests::{
@@ -173,7 +175,7 @@ pub use store::{
     VerifyOptions, Workspace,
 };
 pub use thread::{
-    Change, Details, Lineage, ListQuery, NewThread, Page, Policy, Shelf, Shelves, SortKey, Status, Thread, ThreadPatch,
+    Change, Details, Lineage, ListQuery, NewThread, Page, Shelf, Shelves, SortKey, Status, Thread, ThreadPatch,
 };
 pub use thread_store::{BoxFuture, Following, ThreadStore};
 pub use time::Timestamp;

@@ -54,6 +54,7 @@ mod src {
     pub(crate) mod live;
     pub(crate) mod log;
     pub(crate) mod planted;
+    pub(crate) mod policy;
     pub(crate) mod records;
     pub(crate) mod repair;
     pub(crate) mod requests;
@@ -83,8 +84,8 @@ mod src {
 // The files of the library name each other from the root.
 use src::{
     backup, branch, bundle, chain, changes, checkpoints, claim, claims, content, copy, cursor, dangling, db, documents,
-    error, examine, finding, follow, goals, host, id, inbox, item, jobs, keys, live, log, planted, records, repair,
-    requests, roadmaps, rollout, runs, screen, seal, seals, search, secrets, sources, stats, store, thread,
+    error, examine, finding, follow, goals, host, id, inbox, item, jobs, keys, live, log, planted, policy, records,
+    repair, requests, roadmaps, rollout, runs, screen, seal, seals, search, secrets, sources, stats, store, thread,
     thread_list, thread_store, threads, time, tools, turn, turns, view, workspaces, writers,
 };
 // And these as the library shows them.

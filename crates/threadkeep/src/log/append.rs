@@ -201,7 +201,7 @@ fn append_anywhere(tx: &mut dyn Tx, request: &Append) -> Result<(Appended, Optio
         commit_halfway(tx)?;
     }
     pen.put_down(tx, Area::Items)?;
-    Ok((Appended { items, repeated: false, replaced: 0 }, pen.standing(request)))
+    Ok((Appended { items, repeated: false, replaced: 0, dropped: 0 }, pen.standing(request)))
 }
 
 /// Refuses to go on over a store that no longer holds what it had acknowledged to this very holder.
@@ -263,7 +263,7 @@ pub(crate) fn find_repeated(tx: &mut dyn Tx, request: &Append) -> Result<Option<
         last = Some(key);
         items.push(AppendedItem { id: item.id, branch, depth: key.depth(), hash });
     }
-    Ok((!items.is_empty()).then_some(Appended { items, repeated: true, replaced: 0 }))
+    Ok((!items.is_empty()).then_some(Appended { items, repeated: true, replaced: 0, dropped: 0 }))
 }
 
 /// What a stored item's digest was computed with.

@@ -77,7 +77,7 @@ impl Standing {
         }
         top.put(&request.thread, self.tick);
         top.leave(tx);
-        Ok(Some((Appended { items, repeated: false, replaced: 0 }, self)))
+        Ok(Some((Appended { items, repeated: false, replaced: 0, dropped: 0 }, self)))
     }
 
     /// Gives every item its place and its hash, and moves to the last one; `None` when there is none or the path is full.
