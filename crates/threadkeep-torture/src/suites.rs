@@ -22,6 +22,7 @@ mod points;
 mod remote;
 mod rollout_damage;
 mod states;
+mod steering;
 mod storm;
 mod syncs;
 mod syscalls;
@@ -43,6 +44,7 @@ pub(crate) use clock::{Jumping, YEAR};
 pub(crate) use damage::{Lay, Survey, play_layer, play_survey};
 pub(crate) use history::{Dump, Play, play, play_dump};
 pub(crate) use rollout_damage::{Look, play_look};
+pub(crate) use steering::{Steer, play_steering};
 
 /// What is run: its id, its name, and how.
 type Run = (&'static str, &'static str, Suite);
@@ -53,6 +55,7 @@ const SUITES: &[Run] = &[
     ("T01", "kills", kills::run),
     ("T01", "mirror", mirror::run),
     ("T01", "beside", beside::run),
+    ("T01", "steering", steering::run),
     ("T02", "syscalls", syscalls::run),
     ("T03", "cuts", cuts::run),
     ("T04", "states", states::run),
@@ -76,6 +79,7 @@ const SUITES: &[Run] = &[
     ("T18", "server-kills", remote::killed),
     ("T18", "server-mirror", remote::mirrored),
     ("T18", "server-beside", remote::changed_beside),
+    ("T18", "server-steering", remote::steered),
     ("T18", "server-history", remote::histories),
     ("T18", "server-claims", remote::claimed),
     ("T18", "server-crowd", remote::crowded),

@@ -3,7 +3,7 @@
 use crate::plan::Plan;
 use crate::report::{Outcome, Stop};
 use crate::server::Server;
-use crate::suites::{Suite, beside, bugs, claims, crowd, history, kills, mirror};
+use crate::suites::{Suite, beside, bugs, claims, crowd, history, kills, mirror, steering};
 
 fn on_server(plan: &Plan, outcome: &mut Outcome, suite: Suite) -> Result<(), Stop> {
     suite(&plan.on(Server::start(&[], "")?), outcome)
@@ -22,6 +22,11 @@ pub(super) fn mirrored(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
 /// T01 with goals, jobs and checkpoints, there.
 pub(super) fn changed_beside(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     on_server(plan, outcome, beside::run)
+}
+
+/// T01 with messages and requests, there.
+pub(super) fn steered(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
+    on_server(plan, outcome, steering::run)
 }
 
 /// T09 there.
