@@ -544,7 +544,7 @@ impl LiveThread {
     }
 
     /// Waits for what was queued; a closed handle has nothing on its way.
-    async fn settled(&self) -> Result<()> {
+    pub(crate) async fn settled(&self) -> Result<()> {
         let mut state = self.live.state.lock().await;
         drop(self.leave(&mut state).await);
         match state.phase {

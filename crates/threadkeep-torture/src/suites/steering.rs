@@ -172,7 +172,11 @@ impl<'a> Run<'a> {
         self.random.shuffle(&mut players);
         for (number, life, player) in players {
             std::thread::sleep(Duration::from_micros(self.random.below(120_000)));
-            let lines = player.kill();
+            let mut lines = Vec::new();
+            if number < LANES && self.random.below(2) == 0 {
+                self.wait_for_a_take(&player, &mut lines);
+            }
+            lines.extend(player.kill());
             for line in &lines {
                 self.hear(number, life, line);
             }
@@ -180,6 +184,25 @@ impl<'a> Run<'a> {
             ground::bury(&self.store, &label(life))?;
         }
         self.judge().map_err(|error| format!("the judge can't go on: {error}"))
+    }
+
+    /// Waits until a holder has begun to take a message, and a little longer: between its prompt and its being taken nothing may come.
+    fn wait_for_a_take(&mut self, holder: &Child, lines: &mut Vec<String>) {
+        lines.extend(holder.heard());
+        loop {
+            match holder.hear() {
+                Ok(Some(line)) => {
+                    let is_it = line.starts_with("B t ");
+                    lines.push(line);
+                    if is_it {
+                        break;
+                    }
+                }
+                Ok(None) => return,
+                Err(words) => return self.tally.add(Rule::Hang, format!("a holder: {words}")),
+            }
+        }
+        std::thread::sleep(Duration::from_micros(self.random.below(2_500)));
     }
 
     fn hear(&mut self, lane: u64, life: u64, line: &str) {

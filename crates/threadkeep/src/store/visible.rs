@@ -181,7 +181,8 @@ impl Threads {
         Ok(purged)
     }
 
-    /// Marks a thread as ended, with a reason; it is no longer the latest one.
+    /// Marks a thread as ended, with a reason; it is no longer the latest one. An append opens it again: the reason is gone then, and the
+    /// status stays what its agent last said.
     ///
     /// # Errors
     /// [`Error::NotFound`].
