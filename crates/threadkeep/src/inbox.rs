@@ -21,9 +21,8 @@ use crate::host::Host;
 use crate::id::{Address, ItemId, MessageId, ThreadId, WriterId, ids_from};
 use crate::item::{Expect, Kind, NewItem, Role, check_tag, check_text, open_words};
 use crate::jobs::clock;
-use crate::log::append::{After, Append, Prepared, Run, TurnRule, append, commit_halfway};
+use crate::log::append::{After, Append, Prepared, Run, TurnRule, append};
 use crate::log::path;
-use crate::planted::{self, Defect};
 use crate::thread::{MAX_TEXT_BYTES, Page, Shelf};
 use crate::threads::{self, By, Hold, Scope};
 use crate::time::Timestamp;
@@ -455,9 +454,6 @@ pub(crate) fn take(tx: &mut dyn Tx, by: &Taker<'_>, how: &TakeMessage) -> Result
     let next = [by.thread.as_str().into(), now.0.into(), i64::from(steering).into()];
     let Some(message) = query_one(tx, NEXT, &next, read)? else { return Ok(None) };
     let prompt = write_prompt(tx, by, &message, if steering { TurnRule::Open } else { TurnRule::Begin })?;
-    if planted::is(Defect::TakesInPieces) {
-        commit_halfway(tx)?;
-    }
     let args = [
         by.thread.as_str().into(),
         Value::Blob(message.id.as_bytes()),

@@ -80,10 +80,6 @@ defects! {
     /// Content is cut after 64 KiB.
     CutsLongContent,
 
-    // The inbox.
-    /// A message's prompt is committed before the message counts as taken.
-    TakesInPieces,
-
     // Claims.
     /// Every holder is taken for dead.
     StealsFromTheLiving,

@@ -53,7 +53,6 @@ const EXPECTED: &[(&str, Speed, &[&str])] = &[
     ("TicksAlone", Speed::Quick, &["T12"]),
     ("OrdersByClock", Speed::Quick, &["T12"]),
     ("CutsLongContent", Speed::Quick, &["T01"]),
-    ("TakesInPieces", Speed::Quick, &["steering"]),
     ("StealsFromTheLiving", Speed::Quick, &["T12", "T01"]),
     ("KeepsDeadHolders", Speed::Quick, &["T01"]),
     ("TrustsProcessNumbers", Speed::Slow, &["T10"]),

@@ -54,7 +54,7 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     outcome.figure("messages sent", run.sent.len());
     outcome.figure("prompts", run.prompts.len());
     outcome.figure("requests", run.asked.len());
-    outcome.figure("answers", run.winners.len());
+    outcome.figure("decisions", run.winners.len());
     outcome.figure("answers used", run.used.len());
     outcome.figure("orphans", run.orphans);
     outcome.figure("in flight", run.in_flight);

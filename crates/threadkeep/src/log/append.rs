@@ -231,7 +231,7 @@ fn went_back(thread: &ThreadId, lost: &str) -> Error {
 }
 
 /// Ends the transaction and begins another one, which only planted defects do.
-pub(crate) fn commit_halfway(tx: &mut dyn Tx) -> Result<()> {
+fn commit_halfway(tx: &mut dyn Tx) -> Result<()> {
     let parts = ["COMMIT", "BEGIN IMMEDIATE", "SAVEPOINT request"];
     parts.into_iter().try_for_each(|sql| tx.execute(Statement { name: "halfway", sql }, &[]).map(drop))
 }
