@@ -3,6 +3,7 @@
 mod facts;
 mod line;
 mod message;
+mod persistence;
 mod view;
 mod write;
 
@@ -44,6 +45,14 @@ impl ViewCodec for Codex {
 
     fn awaits_result(&self, content: &[u8]) -> bool {
         view::awaits_result(content)
+    }
+
+    fn record(&self, content: &[u8]) -> Option<String> {
+        persistence::record(content)
+    }
+
+    fn shortened(&self, content: &[u8]) -> Option<Vec<u8>> {
+        persistence::shortened(content)
     }
 }
 

@@ -194,6 +194,27 @@ fn only_what_is_new_of_a_grown_file_is_stored() {
     assert_eq!(path_of(&store, &ThreadId::new(SESSION).unwrap()), ["u1", "a1", "u2", "a2", "u3"]);
 }
 
+/// A backup knows what was imported: a store that it was restored into imports nothing again, and goes on with what has grown since.
+#[test]
+fn a_restored_backup_imports_nothing_again() {
+    let (folder, store) = open();
+    let path = folder.path().join(format!("{SESSION}.jsonl"));
+    let mut lines = conversation();
+    write(&path, &lines, "\n");
+    import(&store, &path);
+    let backup = folder.path().join("backup.db");
+    store.backup_with(&backup, |_, _| {}).unwrap();
+    let fresh = folder.path().join("fresh");
+    Store::restore_backup(StoreOptions::folder(&fresh), &backup).unwrap();
+    let restored = Store::open(StoreOptions::folder(&fresh)).unwrap();
+    let again = import(&restored, &path);
+    assert_eq!((again.files.unchanged, again.items.imported, again.threads.new), (1, 0, 0));
+    lines.push(record("u3", Some("a2"), "user", "Ship it"));
+    write(&path, &lines, "\n");
+    let grown = import(&restored, &path);
+    assert_eq!((grown.items.imported, grown.threads.new, grown.threads.updated), (1, 0, 1));
+}
+
 /// A file that was changed in place diverges as a branch; what it said before stays.
 #[test]
 fn a_changed_beginning_becomes_a_branch() {

@@ -25,6 +25,7 @@ pub(crate) fn thread(thread: &Thread) -> Value {
         "archived": thread.archived_at.is_some(),
         "pinned": thread.pinned,
         "ephemeral": thread.ephemeral,
+        "policy": thread.policy,
         "live": thread.live,
         "holder": thread.holder.as_ref().map(holder),
         "items": thread.items,

@@ -19,6 +19,7 @@ mod names;
 mod output;
 mod picker;
 mod place;
+mod policies;
 #[cfg(test)]
 mod reference;
 mod style;

@@ -89,7 +89,7 @@ pub(crate) fn bury(store: &Path, label: &str) -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    for table in ["claims", "jobs"] {
+    for table in ["claims", "jobs", "requests"] {
         let age = format!("UPDATE {table} SET heartbeat_at = heartbeat_at - $1 WHERE label = $2");
         connection.execute(&age, &[&LEASE_AND_MORE, &label]).map_err(told)?;
     }

@@ -91,6 +91,8 @@ enum Inner {
     #[command(hide = true)]
     Script(script::Script),
     #[command(hide = true)]
+    Steer(suites::Steer),
+    #[command(hide = true)]
     Survey(suites::Survey),
 }
 
@@ -118,6 +120,7 @@ fn main() -> ExitCode {
         Some(Inner::Checkpoint(checkpoint)) => work::play_checkpointer(&checkpoint),
         Some(Inner::Scenario(scenario)) => scenario::play(&scenario),
         Some(Inner::Script(script)) => script::play(&script),
+        Some(Inner::Steer(steer)) => suites::play_steering(&steer),
         Some(Inner::Survey(survey)) => suites::play_survey(&survey),
         None => {
             let plan = Plan::new(cli.size, cli.seed, cli.only);

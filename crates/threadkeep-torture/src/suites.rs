@@ -23,6 +23,7 @@ mod remote;
 mod retention;
 mod rollout_damage;
 mod states;
+mod steering;
 mod storm;
 mod syncs;
 mod syscalls;
@@ -45,6 +46,7 @@ pub(crate) use damage::{Lay, Survey, play_layer, play_survey};
 pub(crate) use history::{Dump, Play, play, play_dump};
 pub(crate) use retention::{Fill, KeepRetaining, play_filling, play_retaining};
 pub(crate) use rollout_damage::{Look, play_look};
+pub(crate) use steering::{Steer, play_steering};
 
 /// What is run: its id, its name, and how.
 type Run = (&'static str, &'static str, Suite);
@@ -56,6 +58,7 @@ const SUITES: &[Run] = &[
     ("T01", "mirror", mirror::run),
     ("T01", "beside", beside::run),
     ("T01", "retention", retention::run),
+    ("T01", "steering", steering::run),
     ("T02", "syscalls", syscalls::run),
     ("T03", "cuts", cuts::run),
     ("T04", "states", states::run),
@@ -80,6 +83,7 @@ const SUITES: &[Run] = &[
     ("T18", "server-mirror", remote::mirrored),
     ("T18", "server-beside", remote::changed_beside),
     ("T18", "server-retention", remote::retained),
+    ("T18", "server-steering", remote::steered),
     ("T18", "server-history", remote::histories),
     ("T18", "server-claims", remote::claimed),
     ("T18", "server-crowd", remote::crowded),

@@ -35,6 +35,7 @@ use crate::live::AppendOptions;
 use crate::log::purge::Purged;
 use crate::log::read::ItemQuery;
 use crate::log::verify::{Verdict, VerifyReport};
+use crate::policy::Policy;
 use crate::prompts::{NewPrompt, Prompt, PromptContext, PromptQuery, Receipt, ReceiptPage, StoredPrompt};
 use crate::repair::{Checkup, RepairReport};
 use crate::requests::{Answer, NewRequest, Principal, Request, RequestQuery, UseAnswer, UsedAnswer};
@@ -646,6 +647,11 @@ impl LiveThread {
         self.0.id()
     }
 
+    /// Waits for [`crate::LiveThread::policy`].
+    pub fn policy(&self) -> Policy {
+        block_on(self.0.policy())
+    }
+
     /// Waits for [`crate::LiveThread::take_unsaved`].
     pub fn take_unsaved(&self) -> Vec<NewItem> {
         block_on(self.0.take_unsaved())
@@ -664,6 +670,7 @@ mirror! { LiveThread, "LiveThread":
     fn head(&self) -> Result<Option<Address>>;
     fn load_history(&self, query: ItemQuery) -> Result<Page<Item>>;
     fn read(&self) -> Result<Thread>;
+    fn set_policy(&self, policy: Policy) -> Result<()>;
     fn persist(&self) -> Result<()>;
     fn flush(&self) -> Result<()>;
     fn shutdown(&self) -> Result<()>;

@@ -375,6 +375,8 @@ pub struct Appended {
     /// How many of the items have other content than was given, by what the store was opened with
     /// ([`crate::StoreOptions::on_write`]). Also known of items that are only queued.
     pub replaced: usize,
+    /// How many of the items that were given the thread's policy does not keep ([`crate::Policy`]); they are in none of the entries.
+    pub dropped: usize,
 }
 
 /// The place and the hash of one appended item.

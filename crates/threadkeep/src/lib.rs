@@ -65,6 +65,7 @@ mod keys;
 mod live;
 mod log;
 mod planted;
+mod policy;
 mod prompts;
 mod receipt;
 mod records;
@@ -149,6 +150,7 @@ pub use log::verify::{Break, Gap, GapKind, Outcome, Verdict, VerifyReport};
 #[cfg(feature = "planted-defects")]
 #[doc(hidden)]
 pub use planted::planted_defects;
+pub use policy::{Policy, RecordPolicy};
 pub use prompts::{
     MAX_PROMPT_BYTES, NewPrompt, Prompt, PromptContext, PromptQuery, PromptTurn, Receipt, ReceiptPage, StoredPrompt,
 };
@@ -192,7 +194,7 @@ pub use store::{
     VerifyOptions, Workspace,
 };
 pub use thread::{
-    Change, Details, Lineage, ListQuery, NewThread, Page, Policy, Shelf, Shelves, SortKey, Status, Thread, ThreadPatch,
+    Change, Details, Lineage, ListQuery, NewThread, Page, Shelf, Shelves, SortKey, Status, Thread, ThreadPatch,
 };
 pub use thread_store::{BoxFuture, Following, ThreadStore};
 pub use time::Timestamp;

@@ -4,6 +4,7 @@ mod checkpoints;
 mod documents;
 mod goals;
 mod inbox;
+mod keeping;
 mod prompts;
 mod repairing;
 mod requests;
@@ -34,10 +35,11 @@ use crate::log::read::ItemQuery;
 use crate::log::standing::Standing;
 use crate::log::{head, path};
 use crate::planted::{self, Defect};
+use crate::policy::Policy;
 use crate::receipt;
 use crate::sources::{self, ImportBatch, ImportPart};
 use crate::store::{Inner, Threads};
-use crate::thread::{Page, Policy, Thread};
+use crate::thread::{Page, Thread};
 use crate::threads::{self, Creation, Scope};
 use crate::turn::{TurnEnd, TurnEnded};
 use crate::turns;
@@ -237,7 +239,7 @@ impl LiveThread {
 
     /// Appends items, all or none.
     ///
-    /// Items of kinds that the thread's policy does not keep are dropped first; if none is left, nothing is touched. With
+    /// What the thread's policy does not keep is dropped first; if none is left, nothing is touched. With
     /// [`Durability::Queued`] the answer names no places: the items are on their way, in order.
     ///
     /// A call may be repeated with the same ids when its answer was lost: if all of its items are stored in this order with
@@ -251,11 +253,12 @@ impl LiveThread {
     pub async fn append_with(&self, items: Vec<NewItem>, options: AppendOptions) -> Result<Appended> {
         let mut state = self.live.state.lock().await;
         self.check_open(&mut state).await?;
-        let kept = items.into_iter().filter(|item| state.policy.keeps(&item.kind));
-        let mut replaced = 0;
-        let prepared = kept.map(|item| self.prepare(item, &mut replaced)).collect::<Result<Arc<[_]>>>()?;
+        let given = items.len();
+        let kept = self.kept(&state, items);
+        let (dropped, mut replaced) = (given - kept.len(), 0);
+        let prepared = kept.into_iter().map(|item| self.prepare(item, &mut replaced)).collect::<Result<Arc<[_]>>>()?;
         if prepared.is_empty() {
-            return Ok(Appended { items: Vec::new(), repeated: false, replaced: 0 });
+            return Ok(Appended { items: Vec::new(), repeated: false, replaced: 0, dropped });
         }
         let after = options.after.map_or(After::Head, After::Address);
         let request = self.request(vec![Run { after, items: prepared }], options.expect, TurnRule::Open);
@@ -264,7 +267,7 @@ impl LiveThread {
             Durability::Written => self.settle_and_send(&mut state, request, Sync::Written).await?,
             Durability::Synced => self.settle_and_send(&mut state, request, Sync::Synced).await?,
         };
-        Ok(Appended { replaced, ..appended })
+        Ok(Appended { replaced, dropped, ..appended })
     }
 
     /// Begins a turn with its prompt, which is synced before this returns. A turn that is still open is marked as interrupted.
@@ -544,7 +547,7 @@ impl LiveThread {
     }
 
     /// Waits for what was queued; a closed handle has nothing on its way.
-    async fn settled(&self) -> Result<()> {
+    pub(crate) async fn settled(&self) -> Result<()> {
         let mut state = self.live.state.lock().await;
         drop(self.leave(&mut state).await);
         match state.phase {
@@ -675,7 +678,7 @@ impl LiveThread {
         let place = self.live.inner.db.place(bytes).await;
         let pending = self.send(place, &request, Sync::Written);
         state.queue.push_back(Queued { request, pending, bytes });
-        Ok(Appended { items: Vec::new(), repeated: false, replaced: 0 })
+        Ok(Appended { items: Vec::new(), repeated: false, replaced: 0, dropped: 0 })
     }
 
     async fn settle_and_send(&self, state: &mut State, request: Append, sync: Sync) -> Result<Appended> {

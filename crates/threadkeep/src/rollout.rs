@@ -234,12 +234,14 @@ impl Store {
         on_a_thread("threadkeep-verify", move || verify(&from)).await
     }
 
-    /// The thread that a rollout is of: as it is here, or, when it is not here, as the file says.
+    /// The thread that a rollout is of: as it is here, or, when it is not here, as the file says. A relative path of a file that is not
+    /// where the program runs is one below the store's own rollouts.
     ///
     /// # Errors
     /// As [`Store::rebuild_from_rollouts`] for one file; [`Error::Corrupt`] when too much of the file is lost to say.
     pub async fn thread_of_rollout(&self, path: &Path) -> Result<Thread> {
-        let file = path.to_owned();
+        let path = &self.located(path);
+        let file = path.clone();
         let id = on_a_thread("threadkeep-rollout", move || scan::identify(&file)).await?;
         match self.get(&id).await {
             Err(Error::NotFound { .. }) => {}
@@ -254,13 +256,14 @@ impl Store {
     }
 
     /// Goes on with a thread from its rollout: it is put into this store, unless it is here as far as the file goes, and
-    /// claimed.
+    /// claimed. Relative paths are meant as in [`Store::thread_of_rollout`].
     ///
     /// # Errors
     /// [`Error::Corrupt`] for a file of which something is lost: rebuild from it to go on with the rest; and as
     /// [`LiveThread`]s are resumed.
     pub async fn resume_rollout(&self, path: &Path) -> Result<LiveThread> {
-        let file = path.to_owned();
+        let path = &self.located(path);
+        let file = path.clone();
         let id = on_a_thread("threadkeep-rollout", move || scan::identify(&file)).await?;
         let report = self.rebuild_from_rollouts(path, |_| {}).await?;
         if let Some(problem) = report.problems.first() {
@@ -271,6 +274,14 @@ impl Store {
             return Err(Error::corrupt(path.display().to_string(), problem.reason));
         }
         self.resume(&id, false).await
+    }
+
+    fn located(&self, path: &Path) -> PathBuf {
+        let below = default_root(&self.inner).map(|root| root.join(path));
+        match below {
+            Ok(below) if path.is_relative() && !path.exists() && below.exists() => below,
+            _ => path.to_owned(),
+        }
     }
 }
 

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::claim::Holder;
 use crate::error::{Error, Result};
 use crate::id::{Address, ThreadId, WorkspaceId};
-use crate::item::{Hash, Kind, check_text, open_words};
+use crate::item::{Hash, check_text, open_words};
+use crate::policy::Policy;
 use crate::time::Timestamp;
 use crate::view::Usage;
 
@@ -185,6 +186,8 @@ pub struct Thread {
     pub pinned: bool,
     /// Made without the wish to keep it.
     pub ephemeral: bool,
+    /// What is kept of what is appended.
+    pub policy: Policy,
     /// Where the thread stands; `None` when it is empty or cleared.
     pub head: Option<Address>,
     /// The chain's hash at the head.
@@ -247,33 +250,12 @@ pub struct NewThread {
     pub status: Option<Status>,
     /// Made without the wish to keep it.
     pub ephemeral: bool,
-    /// Which kinds of items are kept.
+    /// What is kept of what is appended.
     pub policy: Policy,
     /// Lineage of a copy that shares nothing.
     pub forked_from: Option<ThreadId>,
     /// When it was made; the store's clock when `None`.
     pub created_at: Option<Timestamp>,
-}
-
-/// Which kinds of items a thread keeps. Items of other kinds are dropped before they are stored, silently and by intent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Policy {
-    /// Everything.
-    #[default]
-    All,
-    /// These kinds only.
-    Only(Vec<Kind>),
-}
-
-impl Policy {
-    /// Whether an item of this kind is kept.
-    pub fn keeps(&self, kind: &Kind) -> bool {
-        match self {
-            Self::All => true,
-            Self::Only(kinds) => kinds.contains(kind),
-        }
-    }
 }
 
 /// One field of a partial update.
@@ -532,8 +514,7 @@ pub struct Page<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Policy, Shelf, Status};
-    use crate::item::Kind;
+    use super::{Shelf, Status};
 
     #[test]
     fn an_unknown_status_is_kept_as_it_is() {
@@ -548,11 +529,5 @@ mod tests {
             assert_eq!(Shelf::from_int(shelf.to_int()), Some(shelf));
         }
         assert_eq!(Shelf::from_int(9), None);
-    }
-
-    #[test]
-    fn a_policy_keeps_what_it_names() {
-        assert!(Policy::All.keeps(&Kind::Unknown("x".into())));
-        assert!(!Policy::Only(vec![Kind::Message]).keeps(&Kind::Event));
     }
 }

@@ -6,6 +6,7 @@ use crate::cursor::Cursor;
 use crate::db::{Statement, Tx, Value, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::id::{ThreadId, WorkspaceId};
+use crate::policy::Policy;
 use crate::thread::{Details, Lineage, ListQuery, Page, Shelf, SortKey, Status, Thread};
 use crate::threads::{Scope, read_listed, thread_columns};
 use crate::time::Timestamp;
@@ -259,6 +260,7 @@ fn damaged(id: &str, scope: Scope, (sort, value): (SortKey, i64), damage: String
         details: Details::default(),
         pinned: false,
         ephemeral: false,
+        policy: Policy::default(),
         head: None,
         head_hash: None,
         forked_from: None,

@@ -10,6 +10,7 @@ use crate::id::{Address, ThreadId, WorkspaceId};
 use crate::item::{Appended, Item, NewItem};
 use crate::live::{AppendOptions, LiveThread};
 use crate::log::read::ItemQuery;
+use crate::search::{SearchPage, SearchQuery};
 use crate::store::Store;
 use crate::thread::{ListQuery, NewThread, Page, Shelf, Thread, ThreadPatch};
 use crate::turn::Turn;
@@ -120,7 +121,7 @@ pub trait ThreadStore: Send + Sync + std::fmt::Debug {
     }
 
     /// Finds threads by their content.
-    fn search_threads<'a>(&'a self, query: &'a str) -> BoxFuture<'a, Result<Page<Thread>>> {
+    fn search_threads(&self, query: SearchQuery) -> BoxFuture<'_, Result<SearchPage>> {
         let _ = query;
         unsupported("search_threads")
     }
@@ -166,6 +167,14 @@ impl Store {
         let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         if registry.get(live.id()).is_some_and(|registered| registered.is_same(live)) {
             registry.remove(live.id());
+        }
+    }
+
+    /// Waits for what this store's own writer of the thread has on its way, so that it is read too.
+    async fn settled(&self, thread: &ThreadId) {
+        if let Ok(live) = self.registered(thread) {
+            // What fails here is kept, and told to whoever writes next; what is stored can be read all the same.
+            drop(live.settled().await);
         }
     }
 
@@ -238,6 +247,7 @@ impl ThreadStore for Store {
         query: ItemQuery,
     ) -> BoxFuture<'a, Result<Page<Item>>> {
         Box::pin(async move {
+            self.settled(thread).await;
             self.readable(thread, include_archived).await?;
             self.items(thread, query).await
         })
@@ -252,7 +262,10 @@ impl ThreadStore for Store {
     }
 
     fn read_thread<'a>(&'a self, thread: &'a ThreadId, include_archived: bool) -> BoxFuture<'a, Result<Thread>> {
-        Box::pin(self.readable(thread, include_archived))
+        Box::pin(async move {
+            self.settled(thread).await;
+            self.readable(thread, include_archived).await
+        })
     }
 
     fn read_thread_by_rollout_path<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Thread>> {
@@ -298,5 +311,9 @@ impl ThreadStore for Store {
         query: ItemQuery,
     ) -> BoxFuture<'a, Result<Page<Item>>> {
         Box::pin(self.model_context(thread, query))
+    }
+
+    fn search_threads(&self, query: SearchQuery) -> BoxFuture<'_, Result<SearchPage>> {
+        Box::pin(self.search(query))
     }
 }

@@ -8,7 +8,8 @@ use crate::id::{Address, ItemId, ItemKey, ThreadId, WorkspaceId};
 use crate::item::Hash;
 use crate::log::order::Top;
 use crate::log::{append, head, path};
-use crate::thread::{Details, Policy, Shelf, Status, Thread, ThreadPatch};
+use crate::policy::Policy;
+use crate::thread::{Details, Shelf, Status, Thread, ThreadPatch};
 use crate::time::Timestamp;
 
 /// How many candidates an ambiguous name lists.
@@ -22,7 +23,8 @@ macro_rules! thread_columns {
           t.trashed_at, t.ended_at, t.pinned, t.ephemeral, t.title, t.preview, t.agent, t.source, t.provider, t.model, t.cwd,
           t.working_path, t.rollout_path, t.git_sha, t.git_branch, t.git_origin, t.cli_version, t.sandbox_policy,
           t.approval_policy, t.memory_mode, t.persona, t.parent, t.end_reason, t.token_usage, t.extra,
-          c.holder, c.machine, c.hostname, c.pid, c.label, c.acquired_at, c.heartbeat_at, t.updated, c.boot, c.namespace, c.start_ticks
+          c.holder, c.machine, c.hostname, c.pid, c.label, c.acquired_at, c.heartbeat_at, t.updated, c.boot, c.namespace, c.start_ticks,
+          t.policy
          FROM threads t JOIN workspaces w ON w.id = t.workspace
          LEFT JOIN branches hb ON hb.key = t.head >> 32
          LEFT JOIN branches fb ON fb.key = t.fork_item >> 32
@@ -63,6 +65,7 @@ statements! {
     RAISE_FIRST_EPOCH = "UPDATE threads SET epoch = ?2 WHERE id = ?1";
     FIRST_EPOCH = "SELECT coalesce(max(value), 0) FROM counters WHERE name = 'purged-epoch'";
     POLICY = "SELECT policy FROM threads WHERE id = ?1";
+    SET_POLICY = "UPDATE threads SET policy = ?2, version = version + 1 WHERE id = ?1";
     EPOCH = "SELECT epoch FROM threads WHERE id = ?1 AND shelf < 2";
     HOLD = "SELECT workspace, shelf, epoch, tick, updated FROM threads WHERE id = ?1 /* FOR UPDATE */";
     MOVE = "UPDATE threads SET tick = ?2, updated = ?3, updated_at = CASE WHEN updated_at < ?4 THEN ?4 ELSE updated_at END
@@ -204,6 +207,7 @@ pub(crate) fn first_epoch(tx: &mut dyn Tx) -> Result<i64> {
 
 fn insert(tx: &mut dyn Tx, creation: &Creation, fork: Option<(ItemKey, Hash, Option<i64>)>) -> Result<i64> {
     creation.details.check()?;
+    creation.policy.check()?;
     let epoch = first_epoch(tx)?;
     let tick = Top::read(tx)?.next_tick(0);
     let texts = Texts::of(&creation.details, &creation.policy);
@@ -425,6 +429,20 @@ pub(crate) fn policy(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Policy> {
     policy.ok_or_else(|| Error::not_found("thread", thread))
 }
 
+/// Puts another policy in the place of a thread's; the same one changes nothing.
+pub(crate) fn set_policy(tx: &mut dyn Tx, hold: &Hold, to: &Policy) -> Result<()> {
+    let locked = lock_by(tx, hold)?;
+    let thread = &hold.thread;
+    // One that can't be read is replaced like any other.
+    if policy(tx, thread).is_ok_and(|stored| stored == *to) {
+        return Ok(());
+    }
+    let tick = locked.next_tick(tx, hold)?;
+    let text = serde_json::to_string(to).unwrap_or_default();
+    tx.execute(SET_POLICY, &[thread.as_str().into(), text.as_str().into()])?;
+    note(tx, thread, Some(tick), Verb::Changed, hold.now)
+}
+
 /// The JSON texts of a thread's row, kept alive while they are bound.
 struct Texts {
     policy: String,
@@ -520,6 +538,7 @@ fn read_named(row: &Row<'_>, id: ThreadId) -> Result<Thread> {
         ended_at: row.opt_int(22)?.map(Timestamp),
         pinned: row.int(23)? != 0,
         ephemeral: row.int(24)? != 0,
+        policy: read_policy(row, &mut damage),
         details: read_details(row, &mut damage),
         holder: read_holder(row)?,
         live: false,
@@ -566,6 +585,15 @@ fn read_details(row: &Row<'_>, damage: &mut Option<String>) -> Details {
     details.usage = keep(read_json(row, 44, "token counts"), damage);
     details.extra = keep(read_json(row, 45, "a JSON object"), damage).unwrap_or_default();
     details
+}
+
+/// Reads the policy; one that can't be read is noted.
+fn read_policy(row: &Row<'_>, damage: &mut Option<String>) -> Policy {
+    let read = row.text(57).and_then(|text| row.parse(57, serde_json::from_str(text).ok(), "a policy"));
+    read.unwrap_or_else(|error| {
+        damage.get_or_insert_with(|| error.to_string());
+        Policy::default()
+    })
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: usize, expected: &str) -> Result<Option<T>> {

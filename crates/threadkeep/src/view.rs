@@ -123,4 +123,18 @@ pub trait ViewCodec: Send + Sync + std::fmt::Debug {
         let _ = content;
         true
     }
+
+    /// What a record says it is, for policies that choose by it ([`crate::RecordPolicy`]): its type, then its subtypes, in lower
+    /// case with `/` between them. `None` where that can't be told.
+    fn record(&self, content: &[u8]) -> Option<String> {
+        let _ = content;
+        None
+    }
+
+    /// A shorter form of a record, for policies that ask for one; `None` where there is none. The same record has the same one
+    /// always, so that an append can be repeated.
+    fn shortened(&self, content: &[u8]) -> Option<Vec<u8>> {
+        let _ = content;
+        None
+    }
 }

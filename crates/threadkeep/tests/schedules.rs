@@ -55,6 +55,7 @@ mod src {
     pub(crate) mod live;
     pub(crate) mod log;
     pub(crate) mod planted;
+    pub(crate) mod policy;
     pub(crate) mod prompts;
     pub(crate) mod receipt;
     pub(crate) mod records;
@@ -87,10 +88,10 @@ mod src {
 // The files of the library name each other from the root.
 use src::{
     artifacts, backup, branch, bundle, chain, changes, checkpoints, claim, claims, content, copy, cursor, dangling, db,
-    documents, error, examine, finding, follow, goals, host, id, inbox, item, jobs, keys, live, log, planted, prompts,
-    receipt, records, repair, requests, retention, roadmaps, rollout, runs, screen, seal, seals, search, secrets,
-    sources, stats, store, thread, thread_list, thread_store, threads, time, tools, turn, turns, view, workspaces,
-    writers,
+    documents, error, examine, finding, follow, goals, host, id, inbox, item, jobs, keys, live, log, planted, policy,
+    prompts, receipt, records, repair, requests, retention, roadmaps, rollout, runs, screen, seal, seals, search,
+    secrets, sources, stats, store, thread, thread_list, thread_store, threads, time, tools, turn, turns, view,
+    workspaces, writers,
 };
 // And these as the library shows them.
 use id::ThreadId;

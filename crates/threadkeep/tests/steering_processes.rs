@@ -2,7 +2,7 @@
 //! request has one outcome, and every answer is used once, on both engines.
 //!
 //! A test starts this very binary again with a role in its environment; [`child_entry`] plays that role and says what it did,
-//! a line at a time. `THREADKEEP_RACES` says how many requests are raced for.
+//! a line at a time. `THREADKEEP_RACES` says how many requests, and how many messages, are raced for; 1,000 of each by default.
 #![cfg(test)]
 
 #[path = "postgres/server.rs"]
@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use server::Server;
-use threadkeep::blocking::{LiveThread, Store};
+use threadkeep::blocking::{LiveThread, Store, Workspace};
 use threadkeep::{
-    Answer, ArtifactKind, ArtifactQuery, ArtifactRelation, Effect, Error, ItemQuery, MessageEnd, MessageId,
+    Answer, ArtifactKind, ArtifactQuery, ArtifactRelation, Effect, Error, ItemQuery, Message, MessageEnd, MessageId,
     MessageQuery, MessageState, NewArtifact, NewMessage, NewPrompt, NewRequest, NewThread, Principal, PromptAs,
     Request, RequestQuery, RequestState, StoreOptions, TakeInto, TakeMessage, ThreadId, UseAnswer, Uuid,
 };
@@ -32,9 +32,14 @@ const MARK: &str = "@@ ";
 const PROCESSES: usize = 16;
 /// So many processes race for each request, each in its way.
 const RACERS: usize = 4;
-/// How many messages each process sends, and how many all of them send under the same keys.
-const OWN: usize = 8;
+/// How many messages all of them send under the same keys; the others are sent by one of them each.
 const SHARED: usize = 12;
+/// So many are sent before some are taken: an inbox has room for a thousand that wait.
+const AT_ONCE: usize = 8;
+/// So many of the processes take the thread from whoever holds it.
+const SNATCHERS: usize = 2;
+/// So many threads ask for what is raced for.
+const ASKERS: usize = 8;
 const KILLED: usize = 12;
 /// How many prompts a process stores that is not killed.
 const ASKED: usize = 10;
@@ -48,17 +53,18 @@ struct Ground {
     name: &'static str,
     place: String,
     _folder: Option<tempfile::TempDir>,
-    server: Option<Arc<Server>>,
+    _server: Option<Arc<Server>>,
 }
 
 /// A store of each engine.
 fn grounds() -> Vec<Ground> {
-    let folder = tempfile::tempdir().unwrap();
+    // Nothing here asks what a disk has kept.
+    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let place = folder.path().join("store").to_str().unwrap().to_owned();
-    let mut grounds = vec![Ground { name: "SQLite", place, _folder: Some(folder), server: None }];
+    let mut grounds = vec![Ground { name: "SQLite", place, _folder: Some(folder), _server: None }];
     if let Some(server) = server::server() {
         let place = server.address();
-        grounds.push(Ground { name: "PostgreSQL", place, _folder: None, server: Some(server) });
+        grounds.push(Ground { name: "PostgreSQL", place, _folder: None, _server: Some(server) });
     }
     grounds
 }
@@ -80,10 +86,23 @@ fn create(store: &Store) -> LiveThread {
     store.workspace(Path::new("/w")).unwrap().create_now(new).unwrap()
 }
 
-/// Half as many where each needs several round trips.
-fn races(ground: &Ground) -> usize {
-    let races = std::env::var("THREADKEEP_RACES").map_or(1_000, |races| races.parse().unwrap());
-    if ground.server.is_some() { races / 2 } else { races }
+fn races() -> usize {
+    std::env::var("THREADKEEP_RACES").map_or(1_000, |races| races.parse().unwrap())
+}
+
+/// How many messages each process sends under keys of its own.
+fn own() -> usize {
+    races().saturating_sub(SHARED).div_ceil(PROCESSES)
+}
+
+/// Asks for the approval of a call. Of some the time is over when the race begins, of others while it goes on.
+fn ask(place: &Workspace, number: usize) {
+    let expires_in = match number % 5 {
+        0 => Some(Duration::ZERO),
+        1 => Some(Duration::from_millis(1_500 + 2 * number as u64)),
+        _ => None,
+    };
+    place.ask_request(NewRequest { expires_in, ..NewRequest::approval("race", &number.to_le_bytes()) }).unwrap();
 }
 
 /// What a child does; without a role this is no test and passes.
@@ -144,6 +163,9 @@ fn play_racer(store: &Store, number: usize) {
         let part = (number / (PROCESSES / RACERS) + index / 7) % RACERS;
         let name = format!("racer {number}");
         let answer = |option: &str, by| Answer { option: option.to_owned(), by, note: None };
+        if part == 1 {
+            refuses_what_lasts(store, request, &name);
+        }
         let resolved = match part {
             0 => won(store.answer_request(request.id, answer("allow_once", Principal::local(&name)))),
             1 => won(store.answer_request(request.id, answer("deny", Principal::remote(&name)))),
@@ -163,38 +185,83 @@ fn play_racer(store: &Store, number: usize) {
     }
 }
 
-/// Sends its messages, and takes what there is whenever it gets the thread, until everything is acted on.
-fn play_sender(store: &Store, number: usize) {
-    let keys =
-        (0..OWN).map(|own| format!("{number}-{own}")).chain((0..SHARED).map(|shared| format!("shared-{shared}")));
-    for key in keys {
-        let body = format!("message {key}");
-        let message = NewMessage {
-            key: Some(key),
-            priority: i32::from(number.is_multiple_of(3)),
-            ..NewMessage::text("a process", body)
-        };
-        // Twice: its sender was not told whether it was accepted.
-        let ids = [(); 2].map(|()| store.inject_message(&thread(), message.clone()).unwrap().id);
-        assert_eq!(ids[0], ids[1]);
+/// Whoever is elsewhere grants nothing that lasts, whether the request waits or is over.
+fn refuses_what_lasts(store: &Store, request: &Request, name: &str) {
+    let answer = Answer { option: "allow_always".to_owned(), by: Principal::remote(name), note: None };
+    match store.answer_request(request.id, answer) {
+        Err(Error::Invalid { field: "option", .. } | Error::Conflict { what: "request", .. }) => {}
+        other => panic!("{other:?}"),
     }
-    let acted = MessageQuery { state: Some(MessageState::Acted), limit: 1_000, ..MessageQuery::default() };
-    while store.messages(&thread(), acted.clone()).unwrap().entries.len() < PROCESSES * OWN + SHARED {
-        let live = match store.resume(&thread(), false) {
-            Ok(live) => live,
-            Err(Error::ClaimHeld { .. } | Error::Busy { .. }) => {
-                std::thread::sleep(Duration::from_millis(20));
-                continue;
-            }
-            Err(error) => panic!("{error:?}"),
-        };
-        for _ in 0..10 {
-            let how = TakeMessage { into: TakeInto::NewTurn, ..TakeMessage::default() };
-            let Some(taken) = live.take_message(how).unwrap() else { break };
-            live.end_message(taken.message.id, MessageEnd::Acted { outcome: None }).unwrap();
-            say(&taken.message.id.to_string());
+}
+
+/// Sends its messages, and takes what there is whenever it gets the thread, until nothing waits and all that it took is acted on.
+fn play_sender(store: &Store, number: usize) {
+    let own = (0..own()).map(|own| format!("{number}-{own}"));
+    let keys: Vec<String> = own.chain((0..SHARED).map(|shared| format!("shared-{shared}"))).collect();
+    let mut unended = Vec::new();
+    for keys in keys.chunks(AT_ONCE) {
+        keys.iter().for_each(|key| send(store, number, key));
+        take_some(store, number, &mut unended);
+    }
+    let waits = MessageQuery { state: Some(MessageState::Queued), limit: 1, ..MessageQuery::default() };
+    // Whoever sends after this takes what it sent.
+    while !unended.is_empty() || !store.messages(&thread(), waits.clone()).unwrap().entries.is_empty() {
+        if !take_some(store, number, &mut unended) {
+            std::thread::sleep(Duration::from_millis(20));
         }
-        live.shutdown().unwrap();
+    }
+}
+
+/// Sends it twice: its sender was not told whether it was accepted.
+fn send(store: &Store, number: usize, key: &str) {
+    let message = NewMessage {
+        key: Some(key.to_owned()),
+        priority: i32::from(number.is_multiple_of(3)),
+        ..NewMessage::text("a process", format!("message {key}"))
+    };
+    let ids = [(); 2].map(|()| store.inject_message(&thread(), message.clone()).unwrap().id);
+    assert_eq!(ids[0], ids[1]);
+}
+
+/// Takes some messages, if it gets the thread, and ends them and those of which it was not told that they are ended. Another process
+/// may take the thread away at any time.
+fn take_some(store: &Store, number: usize, unended: &mut Vec<MessageId>) -> bool {
+    let Some(live) = claim(store, number) else { return false };
+    let lost = |error| match error {
+        Error::ClaimLost { .. } | Error::Closed { .. } => {}
+        error => panic!("{error:?}"),
+    };
+    let end = |unended: &mut Vec<MessageId>| -> Result<(), Error> {
+        while let Some(id) = unended.last() {
+            live.end_message(*id, MessageEnd::Acted { outcome: None })?;
+            unended.pop();
+        }
+        Ok(())
+    };
+    let mut take = || {
+        end(unended)?;
+        for _ in 0..10 {
+            let how = TakeMessage { into: TakeInto::NewTurn, past_unfinished: true, ..TakeMessage::default() };
+            let Some(taken) = live.take_message(how)? else { break };
+            say(&taken.message.id.to_string());
+            unended.push(taken.message.id);
+            end(unended)?;
+        }
+        live.shutdown()
+    };
+    take().unwrap_or_else(lost);
+    true
+}
+
+/// The thread, unless another process holds it; some take it all the same.
+fn claim(store: &Store, number: usize) -> Option<LiveThread> {
+    match store.resume(&thread(), false) {
+        Ok(live) => Some(live),
+        Err(Error::ClaimHeld { .. }) if number < SNATCHERS => {
+            Some(store.take_over(&thread(), "its messages are wanted", false).unwrap())
+        }
+        Err(Error::ClaimHeld { .. } | Error::Busy { .. }) => None,
+        Err(error) => panic!("{error:?}"),
     }
 }
 
@@ -366,9 +433,22 @@ fn prompts(store: &Store) -> BTreeMap<String, usize> {
     }
 }
 
+fn all_messages(store: &Store) -> Vec<Message> {
+    let mut query = MessageQuery { limit: 1_000, ..MessageQuery::default() };
+    let mut found = Vec::new();
+    loop {
+        let page = store.messages(&thread(), query.clone()).unwrap();
+        found.extend(page.entries);
+        match page.next_cursor {
+            None => return found,
+            cursor => query.cursor = cursor,
+        }
+    }
+}
+
 /// Every message that was sent was acted on and has one prompt.
 fn assert_each_has_one_prompt(store: &Store, sent: usize, ground: &str) {
-    let messages = store.messages(&thread(), MessageQuery { limit: 1_000, ..MessageQuery::default() }).unwrap().entries;
+    let messages = all_messages(store);
     assert_eq!(messages.len(), sent, "{ground}");
     assert!(messages.iter().all(|message| message.state == MessageState::Acted), "{ground}");
     let prompts = prompts(store);
@@ -384,16 +464,12 @@ fn sixteen_processes_race_for_requests_and_each_has_one_outcome() {
         let store = open(&ground.place);
         let place = store.workspace(Path::new("/w")).unwrap();
         let begun = Instant::now();
-        for number in 0..races(&ground) {
-            // Of some the time is over when the race begins, of others while it goes on.
-            let expires_in = match number % 5 {
-                0 => Some(Duration::ZERO),
-                1 => Some(Duration::from_millis(1_500 + 2 * number as u64)),
-                _ => None,
-            };
-            let call = number.to_le_bytes();
-            place.ask_request(NewRequest { expires_in, ..NewRequest::approval("race", &call) }).unwrap();
-        }
+        std::thread::scope(|scope| {
+            for asker in 0..ASKERS {
+                let place = &place;
+                scope.spawn(move || (asker..races()).step_by(ASKERS).for_each(|number| ask(place, number)));
+            }
+        });
         let made = begun.elapsed();
         let said = run_together("race", &ground.place);
         let mut resolved: BTreeMap<String, Vec<usize>> = BTreeMap::new();
@@ -428,7 +504,7 @@ fn sixteen_processes_race_for_requests_and_each_has_one_outcome() {
             assert!(grants, "{}: {id} grants what nobody granted", ground.name);
         }
         assert!(resolved.is_empty() && used.is_empty(), "{}", ground.name);
-        assert_eq!(outcomes.values().sum::<usize>(), races(&ground), "{}", ground.name);
+        assert_eq!(outcomes.values().sum::<usize>(), races(), "{}", ground.name);
         assert!(["answered", "cancelled", "expired"].iter().all(|state| outcomes.contains_key(*state)), "{outcomes:?}");
         println!("{}: {outcomes:?} in {:.1?} after {made:.1?}", ground.name, begun.elapsed() - made);
     }
@@ -441,7 +517,7 @@ fn sixteen_processes_send_and_take_and_every_message_has_one_prompt() {
         create(&store).shutdown().unwrap();
         let begun = Instant::now();
         let took: Vec<String> = run_together("send-and-take", &ground.place).into_iter().flatten().collect();
-        let sent = PROCESSES * OWN + SHARED;
+        let sent = PROCESSES * own() + SHARED;
         assert_eq!(took.len(), sent, "{}", ground.name);
         assert_eq!(took.into_iter().collect::<BTreeSet<_>>().len(), sent, "{}: one was taken twice", ground.name);
         assert_each_has_one_prompt(&store, sent, ground.name);

@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use threadkeep::blocking::{LiveThread, Store};
 use threadkeep::{
     AppendOptions, Appended, Change, Details, Durability, FORMAT, Host as _, ItemId, Kind, MAX_CONTENT_BYTES, NewItem,
-    NewThread, Role, Rules, SystemHost, ThreadId, ThreadPatch, Timestamp, Uuid, View,
+    NewThread, Policy, Role, Rules, SystemHost, ThreadId, ThreadPatch, Timestamp, Uuid, View,
 };
 
 use super::{App, rollout};
 use crate::errors::{Code, Failure, Outcome, Report};
 use crate::masking::{self, MaskingArgs};
 use crate::style::Ink;
-use crate::{names, output, text};
+use crate::{names, output, policies, text};
 
 /// The longest line: the largest content, with room for escapes.
 const MAX_LINE_BYTES: u64 = 4 * MAX_CONTENT_BYTES as u64;
@@ -32,6 +32,8 @@ EXAMPLES:
   threadkeep append --new --title 'Nightly run' < items.jsonl
   threadkeep append 019a2284 --durability written < items.jsonl
   threadkeep append 019a2284 --mask-secrets < items.jsonl
+  threadkeep append --new --policy codex-limited < items.jsonl
+  threadkeep append 019a2284 --policy message,tool_call,tool_result < items.jsonl
   threadkeep append --rollout ~/copies/019a2284-77b1-7f21-9c0e-3d5a8b6c4e10.jsonl < items.jsonl
 
 Each line of the input is an object:
@@ -48,7 +50,11 @@ Each line of the input is an object:
 Each line of the output is an item that is stored, printed the moment that is certain:
   {\"id\",\"branch\",\"depth\",\"hash\"}
 With --new or --rollout a line {\"thread\"} comes first. With --durability queued an item's place is not known
-yet, so its branch, depth and hash are null. An item of which secrets were masked has \"masked\": true.";
+yet, so its branch, depth and hash are null. An item of which secrets were masked has \"masked\": true; one that the thread's
+policy does not keep has \"dropped\": true and no place.
+
+Policies: `codex-limited` and `codex-extended` keep of lines in the format `codex` what Codex keeps in its two modes, and
+items of other formats; a list of kinds keeps these kinds alone; `all` keeps everything.";
 
 /// Write items into a thread, from JSON lines on standard input
 ///
@@ -78,6 +84,10 @@ pub(super) struct AppendArgs {
     /// The folder of the new thread's project; this one by default
     #[arg(short, long, value_name = "DIR", requires = "new")]
     workspace: Option<PathBuf>,
+    /// What the thread keeps from here on: all, codex-limited, codex-extended, or the kinds alone that are named; it stays with the
+    /// thread
+    #[arg(long, value_name = "POLICY", value_parser = policies::parse)]
+    policy: Option<Policy>,
     /// What an acknowledgement promises
     #[arg(long, value_enum, default_value_t = Level::Synced)]
     durability: Level,
@@ -109,6 +119,9 @@ impl From<Level> for Durability {
 pub(super) fn run(args: &AppendArgs, app: &mut App) -> Outcome {
     app.masking = args.masking.rules()?;
     let (store, live) = open(args, app)?;
+    if let Some(policy) = args.policy.clone() {
+        live.set_policy(policy)?;
+    }
     if args.new || args.rollout.is_some() {
         app.out.document(&json!({"thread": live.id()}))?;
         app.out.flush()?;
@@ -154,7 +167,8 @@ fn open(args: &AppendArgs, app: &App) -> Result<(Store, LiveThread), Failure> {
     };
     let store = app.create()?;
     let workspace = store.workspace(&folder)?;
-    let live = workspace.create_now(NewThread { id, details, ..NewThread::default() })?;
+    let policy = args.policy.clone().unwrap_or_default();
+    let live = workspace.create_now(NewThread { id, details, policy, ..NewThread::default() })?;
     Ok((store, live))
 }
 
@@ -196,7 +210,7 @@ fn append_lines(args: &AppendArgs, app: &mut App, store: &Store, live: &LiveThre
         };
         acknowledge(app, id, &stored)?;
         appended += 1;
-        if let Some(preview) = preview {
+        if let Some(preview) = preview.filter(|_| stored.dropped == 0) {
             let preview = Change::Set(preview);
             store.update(live.id(), ThreadPatch { preview, ..ThreadPatch::default() })?;
             nameless = false;
@@ -224,6 +238,9 @@ fn acknowledge(app: &mut App, id: Option<ItemId>, stored: &Appended) -> Result<(
         if stored.replaced > 0 {
             masking::mark(&mut item);
         }
+        if stored.dropped > 0 {
+            mark_dropped(&mut item);
+        }
         app.out.document(&item)?;
     }
     for item in &stored.items {
@@ -234,6 +251,13 @@ fn acknowledge(app: &mut App, id: Option<ItemId>, stored: &Appended) -> Result<(
         app.out.document(&item)?;
     }
     app.out.flush()
+}
+
+/// Says that the thread's policy does not keep it.
+fn mark_dropped(item: &mut Value) {
+    if let Value::Object(item) = item {
+        item.insert("dropped".to_owned(), true.into());
+    }
 }
 
 /// A line of the input.

@@ -157,3 +157,38 @@ fn a_new_thread_is_called_by_its_first_prompt() {
     assert_eq!(list["threads"][0]["preview"], "Why does it fail?");
     assert_eq!(list["threads"][0]["title"], Value::Null);
 }
+
+/// A policy stays with its thread, is shown, and says of each item whether it is kept.
+#[test]
+fn a_policy_decides_what_is_kept_and_is_shown() {
+    let sandbox = Sandbox::new();
+    let codex = |payload: &str| {
+        format!(r#"{{"kind":"event","format":"codex","content":{{"type":"event_msg","payload":{payload}}}}}"#)
+    };
+    let input = [
+        codex(r#"{"type":"agent_message_delta","delta":"a"}"#),
+        codex(r#"{"type":"agent_message","message":"a whole one"}"#),
+        codex(r#"{"type":"exec_command_end","stdout":"much","aggregated_output":"much","exit_code":0}"#),
+        r#"{"role":"user","text":"not of that format"}"#.to_owned(),
+    ]
+    .join("\n");
+    let appended = |arguments: &[&str]| -> Vec<(bool, bool)> {
+        let said = lines(&sandbox.feed(arguments, &input).stdout);
+        let items = said.into_iter().filter(|line| line.get("thread").is_none());
+        items.map(|item| (item["dropped"] == true, item["depth"].is_number())).collect()
+    };
+    let (kept, dropped) = ((false, true), (true, false));
+    assert_eq!(
+        appended(&["append", "--new", "--id", "one", "--policy", "codex-limited"]),
+        [dropped, kept, dropped, kept]
+    );
+    assert_eq!(sandbox.json(&["show", "one"])["thread"]["policy"]["records"]["name"], "codex-limited");
+    // It holds without being named, until another one is put in its place.
+    assert_eq!(appended(&["append", "one"]), [dropped, kept, dropped, kept]);
+    assert_eq!(appended(&["append", "one", "--policy", "codex-extended"]), [dropped, kept, kept, kept]);
+    let content = sandbox.json(&["show", "one", "--raw", "--last", "2"])["items"][0]["content"].to_string();
+    assert!(content.contains("exec_command_end") && !content.contains(r#"stdout\":\"much"#), "{content}");
+    assert_eq!(appended(&["append", "one", "--policy", "message"]), [dropped, dropped, dropped, kept]);
+    assert_eq!(sandbox.json(&["list"])["threads"][0]["policy"]["only"][0], "message");
+    assert_eq!(sandbox.code(&["append", "one", "--policy", "messages"]), 2);
+}

@@ -3,7 +3,7 @@
 use crate::plan::Plan;
 use crate::report::{Outcome, Stop};
 use crate::server::Server;
-use crate::suites::{Suite, beside, bugs, claims, crowd, history, kills, mirror, retention};
+use crate::suites::{Suite, beside, bugs, claims, crowd, history, kills, mirror, retention, steering};
 
 fn on_server(plan: &Plan, outcome: &mut Outcome, suite: Suite) -> Result<(), Stop> {
     suite(&plan.on(Server::start(&[], "")?), outcome)
@@ -27,6 +27,11 @@ pub(super) fn changed_beside(plan: &Plan, outcome: &mut Outcome) -> Result<(), S
 /// Kills processes while retention runs on a server.
 pub(super) fn retained(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
     on_server(plan, outcome, retention::run)
+}
+
+/// T01 with messages and requests, there.
+pub(super) fn steered(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
+    on_server(plan, outcome, steering::run)
 }
 
 /// T09 there.

@@ -3,8 +3,8 @@
 use super::{ensure, ensure_eq, ensure_err, promises, say, text_of, texts, thread_with, workspace};
 use crate::error::Error;
 use crate::{
-    AppendOptions, Durability, Expect, ItemId, ItemQuery, Kind, NewItem, NewThread, Policy, Role, Timestamp, TurnEnd,
-    TurnQuery, TurnStatus, Uuid,
+    AppendOptions, Durability, Expect, ItemId, ItemQuery, Kind, NewItem, NewThread, Policy, RecordPolicy, Role,
+    Timestamp, TurnEnd, TurnQuery, TurnStatus, Uuid,
 };
 
 fn id(number: u128) -> ItemId {
@@ -181,14 +181,75 @@ promises! {
         let policy = Policy::Only(vec![Kind::Message]);
         let thread = workspace(store)?.create(NewThread { policy, ..NewThread::default() })?;
         let event = || NewItem::raw(Kind::Event, "test", b"tick".to_vec());
-        ensure!(thread.append(vec![event()])?.items.is_empty());
+        let nothing = thread.append(vec![event()])?;
+        ensure_eq!((nothing.items.len(), nothing.dropped), (0, 1));
         ensure_err!(store.get(thread.id()), Error::NotFound { .. });
-        thread.append(vec![event(), say("kept"), event()])?;
+        let some = thread.append(vec![event(), say("kept"), event()])?;
+        ensure_eq!((some.items.len(), some.dropped), (1, 2));
         ensure_eq!(texts(store, thread.id())?, ["kept"]);
         thread.shutdown()?;
         let again = store.resume(thread.id(), false)?;
         again.append(vec![event()])?;
         ensure_eq!(store.get(thread.id())?.items, 1);
+    }
+
+    /// Nothing that a thread does not keep changes it, and a handle reads its policy.
+    fn what_is_not_kept_touches_nothing(store) {
+        let policy = Policy::Only(vec![Kind::Message]);
+        let thread = workspace(store)?.create(NewThread { policy: policy.clone(), ..NewThread::default() })?;
+        thread.append(vec![say("kept")])?;
+        let before = store.get(thread.id())?;
+        ensure_eq!((&before.policy, thread.policy()), (&policy, policy.clone()));
+        for durability in [Durability::Queued, Durability::Written, Durability::Synced] {
+            let options = AppendOptions { durability, ..AppendOptions::default() };
+            let dropped = thread.append_with(vec![NewItem::raw(Kind::Event, "test", b"tick".to_vec())], options)?;
+            ensure_eq!((dropped.items.len(), dropped.dropped), (0, 1));
+        }
+        thread.flush()?;
+        let after = store.get(thread.id())?;
+        ensure_eq!((after.tick, after.version, after.head), (before.tick, before.version, before.head));
+    }
+
+    /// A policy is changed under the claim, for every later holder too; what is stored stays.
+    fn a_policy_is_changed_by_the_holder(store) {
+        let event = || NewItem::raw(Kind::Event, "test", b"tick".to_vec());
+        let thread = workspace(store)?.create(NewThread::default())?;
+        thread.set_policy(Policy::Only(vec![Kind::Event]))?;
+        ensure_err!(store.get(thread.id()), Error::NotFound { .. });
+        thread.append(vec![event(), say("dropped")])?;
+        let before = store.get(thread.id())?;
+        thread.set_policy(Policy::Only(vec![Kind::Event]))?;
+        ensure_eq!(store.get(thread.id())?.version, before.version);
+        thread.set_policy(Policy::Only(vec![Kind::Message]))?;
+        let changed = store.get(thread.id())?;
+        ensure!(changed.version > before.version && changed.tick > before.tick);
+        ensure_eq!(changed.items, 1);
+        ensure_err!(thread.set_policy(Policy::Only(vec![Kind::Unknown(String::new())])), Error::Invalid { field: "policy", .. });
+        let next = store.take_over(thread.id(), "to see what is kept", false)?;
+        let appended = next.append(vec![event(), say("kept")])?;
+        ensure_eq!((appended.items.len(), appended.dropped), (1, 1));
+        ensure_err!(thread.set_policy(Policy::All), Error::ClaimLost { .. });
+        ensure_eq!(store.get(thread.id())?.policy, Policy::Only(vec![Kind::Message]));
+        next.shutdown()?;
+    }
+
+    /// A choice among records of a format drops none that it can't judge.
+    fn records_that_can_not_be_judged_are_kept(store) {
+        let words = |word: &str| vec![word.to_owned()];
+        let policy = Policy::Records(RecordPolicy {
+            name: "a choice".to_owned(),
+            format: "lines".to_owned(),
+            among: words("event"),
+            keep: words("event/said"),
+            shorten: Vec::new(),
+        });
+        let thread = workspace(store)?.create_now(NewThread { policy: policy.clone(), ..NewThread::default() })?;
+        ensure_eq!(store.get(thread.id())?.policy, policy);
+        // No store of these clauses reads this format.
+        let line = NewItem::raw(Kind::Event, "lines", b"event/delta".to_vec());
+        ensure_eq!(thread.append(vec![line, say("of another format")])?.items.len(), 2);
+        thread.shutdown()?;
+        ensure_eq!(store.resume(thread.id(), false)?.policy(), policy);
     }
 
     /// Unknown kinds and roles are kept as they are.

@@ -2,7 +2,7 @@
 
 use super::{ensure, ensure_eq, ensure_err, promises, say, texts, thread_with, workspace};
 use crate::error::Error;
-use crate::{NewThread, Status, ThreadPatch, ThreadStore};
+use crate::{AppendOptions, Durability, NewThread, SearchQuery, Status, ThreadPatch, ThreadStore};
 
 promises! {
     /// A second live writer is refused with the name of the first.
@@ -180,7 +180,7 @@ promises! {
         let id = pollster::block_on(object.create_thread(home, NewThread::default()))?;
         let again = NewThread { id: Some(id.clone()), ..NewThread::default() };
         ensure_err!(pollster::block_on(object.create_thread(home, again)), Error::AlreadyExists { .. });
-        pollster::block_on(object.append_items(&id, vec![say("a")], crate::AppendOptions::default()))?;
+        pollster::block_on(object.append_items(&id, vec![say("a")], AppendOptions::default()))?;
         wait(&id)?;
         pollster::block_on(object.flush_thread(&id))?;
         pollster::block_on(object.archive_thread(&id))?;
@@ -195,7 +195,7 @@ promises! {
         pollster::block_on(object.discard_thread(&id))?;
         let by_path = pollster::block_on(object.read_thread_by_rollout_path("/x".as_ref()));
         ensure_err!(by_path, Error::Unsupported { .. } | Error::NotFound { .. });
-        ensure_err!(pollster::block_on(object.search_threads("x")), Error::Unsupported { operation: "search_threads" });
+        ensure_eq!(pollster::block_on(object.search_threads(SearchQuery::new("nothing of it")))?.threads.len(), 0);
     }
 
     /// Ending a thread says why, and it is no longer the latest.
@@ -208,5 +208,28 @@ promises! {
         ensure_eq!(store.latest()?.as_ref(), Some(first.id()));
         store.archive(first.id())?;
         ensure_eq!(store.latest()?, None);
+    }
+
+    /// A thread that is gone on with has not ended: an append opens it again, whatever handle it comes through; reading, renaming and
+    /// resuming leave it ended.
+    fn an_append_opens_an_ended_thread_again(store) {
+        let thread = thread_with(store, &["a"])?;
+        for durability in [Durability::Synced, Durability::Written, Durability::Queued] {
+            store.end(thread.id(), Status::Completed, "done")?;
+            let renamed = store.update(thread.id(), ThreadPatch::title("renamed"))?;
+            ensure!(renamed.ended_at.is_some() && renamed.details.end_reason.is_some());
+            ensure_eq!(store.latest()?, None);
+            thread.append_with(vec![say("b")], AppendOptions { durability, ..AppendOptions::default() })?;
+            thread.flush()?;
+            let open = store.get(thread.id())?;
+            ensure_eq!((open.ended_at, open.details.end_reason, open.status), (None, None, Status::Completed));
+            ensure_eq!(store.latest()?.as_ref(), Some(thread.id()));
+        }
+        store.end(thread.id(), Status::Completed, "done")?;
+        thread.shutdown()?;
+        let next = store.resume(thread.id(), false)?;
+        ensure!(store.get(thread.id())?.ended_at.is_some());
+        next.begin_turn(say("and on"))?;
+        ensure_eq!(store.get(thread.id())?.ended_at, None);
     }
 }

@@ -20,12 +20,15 @@ statements! {
     // The lock, the fence and the head in one statement. The tick is one more than any thread's.
     FENCE = "UPDATE threads SET tick = CASE WHEN tick < ?4 THEN ?4 ELSE tick END + 1, updated_at = ?3
         WHERE id = ?1 AND epoch = ?2 AND shelf < 2
-        RETURNING tick, head, head_hash, head_is_tip, items, branches, turns, open_turn, updated, activity";
+        RETURNING tick, head, head_hash, head_is_tip, items, branches, turns, open_turn, updated, activity,
+        CASE WHEN ended_at IS NULL THEN 0 ELSE 1 END";
     WHY_REFUSED = "SELECT epoch, shelf FROM threads WHERE id = ?1";
     SET_HEAD = "UPDATE threads SET head = ?2, head_hash = ?3, head_is_tip = ?4, items = ?5, branches = ?6, turns = ?7,
         open_turn = ?8 WHERE id = ?1";
     // Apart from the head, because it touches four indexes.
     SET_PLACE = "UPDATE threads SET updated = ?2, activity = ?3 WHERE id = ?1";
+    // A thread that is gone on with has not ended.
+    OPEN_AGAIN = "UPDATE threads SET ended_at = NULL, end_reason = NULL, version = version + 1 WHERE id = ?1";
     INSERT_ITEM = "INSERT INTO items (key, id, turn, kind, role, format, writer, epoch, tick, created_at, source_id, sources,
         chain, salt, digest, hash, size, encoding, content)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)";
@@ -201,7 +204,10 @@ fn append_anywhere(tx: &mut dyn Tx, request: &Append) -> Result<(Appended, Optio
         commit_halfway(tx)?;
     }
     pen.put_down(tx, Area::Items)?;
-    Ok((Appended { items, repeated: false, replaced: 0 }, pen.standing(request)))
+    if !items.is_empty() {
+        pen.open_again(tx)?;
+    }
+    Ok((Appended { items, repeated: false, replaced: 0, dropped: 0 }, pen.standing(request)))
 }
 
 /// Refuses to go on over a store that no longer holds what it had acknowledged to this very holder.
@@ -263,7 +269,7 @@ pub(crate) fn find_repeated(tx: &mut dyn Tx, request: &Append) -> Result<Option<
         last = Some(key);
         items.push(AppendedItem { id: item.id, branch, depth: key.depth(), hash });
     }
-    Ok((!items.is_empty()).then_some(Appended { items, repeated: true, replaced: 0 }))
+    Ok((!items.is_empty()).then_some(Appended { items, repeated: true, replaced: 0, dropped: 0 }))
 }
 
 /// What a stored item's digest was computed with.
@@ -294,6 +300,8 @@ pub(crate) struct Pen<'a> {
     /// Its places in the orders by update and by activity, and what is on top of them.
     places: (i64, i64),
     top: Top,
+    /// Whether the thread was marked as ended.
+    has_ended: bool,
 }
 
 impl<'a> Pen<'a> {
@@ -327,6 +335,7 @@ impl<'a> Pen<'a> {
                 begins_turn: None,
                 places: (row.int(8)?, row.int(9)?),
                 top: Top::default(),
+                has_ended: row.int(10)? == 1,
             })
         })?;
         match pen {
@@ -523,6 +532,15 @@ impl<'a> Pen<'a> {
             Area::Items if tx.is_alone() && !self.top.is_followed => Ok(()),
             area => self.note(tx, area),
         }
+    }
+
+    /// Takes back that the thread has ended, if that was said.
+    fn open_again(&self, tx: &mut dyn Tx) -> Result<()> {
+        if !self.has_ended {
+            return Ok(());
+        }
+        tx.execute(OPEN_AGAIN, &[self.thread.as_str().into()])?;
+        self.note(tx, Area::Thread)
     }
 
     /// Notes for those who follow that something of the thread has changed.

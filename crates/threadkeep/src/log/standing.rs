@@ -18,12 +18,12 @@ statements! {
     // The lock, the fence, the comparison and the head in one statement; who is on top of both orders stays in its place.
     GO_ON = "UPDATE threads SET tick = ?3, updated_at = ?4, head = ?5, head_hash = ?6, items = items + ?7
         WHERE id = ?1 AND epoch = ?2 AND head = ?8 AND head_hash = ?9 AND head_is_tip = 1
-        AND open_turn IS NOT DISTINCT FROM ?10 AND tick < ?3 AND shelf < 2";
+        AND open_turn IS NOT DISTINCT FROM ?10 AND tick < ?3 AND shelf < 2 AND ended_at IS NULL";
     // Apart, because it touches four indexes.
     GO_ON_TO_TOP = "UPDATE threads SET tick = ?3, updated_at = ?4, head = ?5, head_hash = ?6, items = items + ?7,
         updated = coalesce(?11, updated), activity = coalesce(?12, activity)
         WHERE id = ?1 AND epoch = ?2 AND head = ?8 AND head_hash = ?9 AND head_is_tip = 1
-        AND open_turn IS NOT DISTINCT FROM ?10 AND tick < ?3 AND shelf < 2";
+        AND open_turn IS NOT DISTINCT FROM ?10 AND tick < ?3 AND shelf < 2 AND ended_at IS NULL";
 }
 
 /// Where a thread stood after its holder's last append: the head is the tip of a branch of its own.
@@ -75,7 +75,7 @@ impl Standing {
         }
         top.put(&request.thread, self.tick);
         top.leave(tx);
-        Ok(Some((Appended { items, repeated: false, replaced: 0 }, self)))
+        Ok(Some((Appended { items, repeated: false, replaced: 0, dropped: 0 }, self)))
     }
 
     /// Gives every item its place and its hash, and moves to the last one; `None` when there is none or the path is full.

@@ -51,7 +51,7 @@ impl Readers {
         let known = if holds_view(&source.format) {
             serde_json::from_slice(&source.content).ok()
         } else {
-            let codec = self.0.iter().find(|codec| codec.format() == source.format);
+            let codec = self.of(&source.format);
             codec.map(|codec| codec.view(&source.kind, &source.content)).filter(|view| !view.damaged)
         };
         known.unwrap_or_else(|| by_its_bytes(source))
@@ -59,8 +59,21 @@ impl Readers {
 
     /// Whether the calls of tools in an item get their results in items of their own.
     pub(crate) fn awaits_result(&self, source: &Source) -> bool {
-        let codec = self.0.iter().find(|codec| codec.format() == source.format);
-        codec.is_none_or(|codec| codec.awaits_result(&source.content))
+        self.of(&source.format).is_none_or(|codec| codec.awaits_result(&source.content))
+    }
+
+    /// What a record says it is, where its format is known.
+    pub(crate) fn record(&self, format: &str, content: &[u8]) -> Option<String> {
+        self.of(format)?.record(content)
+    }
+
+    /// A shorter form of a record, where its format is known and has one.
+    pub(crate) fn shortened(&self, format: &str, content: &[u8]) -> Option<Vec<u8>> {
+        self.of(format)?.shortened(content)
+    }
+
+    fn of(&self, format: &str) -> Option<&Arc<dyn ViewCodec>> {
+        self.0.iter().find(|codec| codec.format() == format)
     }
 }
 

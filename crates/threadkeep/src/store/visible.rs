@@ -163,7 +163,8 @@ impl Threads {
         Ok(purged)
     }
 
-    /// Marks a thread as ended, with a reason; it is no longer the latest one.
+    /// Marks a thread as ended, with a reason; it is no longer the latest one. An append opens it again: the reason is gone then, and the
+    /// status stays what its agent last said.
     ///
     /// # Errors
     /// [`Error::NotFound`].
@@ -371,10 +372,18 @@ impl Threads {
         // Two who reserve the same threads in different orders must not refuse each other.
         ids.sort_unstable();
         ids.dedup();
-        let mut reserved = Vec::with_capacity(ids.len());
+        let mut reserved: Vec<LiveThread> = Vec::with_capacity(ids.len());
         for id in &ids {
-            // Dropping what was reserved so far gives it up again.
-            reserved.push(self.resume(id, include_archived).await?);
+            match self.resume(id, include_archived).await {
+                Ok(live) => reserved.push(live),
+                Err(error) => {
+                    // Whoever is told that none is taken finds them free. If one can't be given up, it ends with its handle.
+                    for live in reserved {
+                        drop(live.discard().await);
+                    }
+                    return Err(error);
+                }
+            }
         }
         Ok(reserved)
     }

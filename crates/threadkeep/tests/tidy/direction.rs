@@ -50,6 +50,7 @@ const LAYERS: [&[&str]; 5] = [
         "host",
         "item",
         "view",
+        "policy",
         "thread",
         "turn",
         "branch",
