@@ -2,7 +2,6 @@
 
 mod facts;
 mod line;
-mod tree;
 mod view;
 
 use std::path::{Path, PathBuf};
@@ -10,12 +9,13 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use threadkeep::{Kind, Timestamp, View, ViewCodec};
 
-use self::facts::{Gathered, is_uuid};
+use self::facts::Gathered;
 use self::line::Line;
-use self::tree::{Note, Tree};
 use crate::codec::{Codec, KnownRecord, Place, Record, RecordNo, Skip, SourceReader, ThreadFacts};
+use crate::facts::is_uuid;
 use crate::json::{Word, read};
 use crate::segments::{Segment, Segments};
+use crate::tree::{self, Note, Tree};
 
 /// The format tag and short name.
 const NAME: &str = "claude-code";
@@ -74,6 +74,19 @@ impl Codec for ClaudeCode {
             .into_iter()
             .map(|folder| home.join(folder))
             .collect()
+    }
+
+    fn beside(&self, path: &Path) -> Vec<PathBuf> {
+        vec![path.with_extension("meta.json")]
+    }
+
+    fn add_beside(&self, bytes: &[u8], facts: &mut ThreadFacts) {
+        if facts.parent_session.is_some()
+            && let Some(agent) = sub_agent(bytes)
+        {
+            facts.persona = facts.persona.take().or(agent.role);
+            facts.title = facts.title.take().or(agent.description);
+        }
     }
 
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader> {
