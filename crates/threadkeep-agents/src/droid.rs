@@ -9,7 +9,7 @@ use crate::blocks::{anthropic, call, text};
 use crate::codec::ThreadFacts;
 use crate::conversation::Block;
 use crate::json::{first_text, labelled, parent_at, read, str_at, text_of, time_at, u64_at, word_at};
-use crate::lines::{Entry, Format, Link, NOTE_CHARS, Voice, all_begin_with, stem};
+use crate::lines::{Entry, Format, Link, NOTE_CHARS, Voice, all_begin_with, own_words, stem};
 
 /// Droid's sessions: files of the program, and streams that `droid exec` printed.
 ///
@@ -129,11 +129,7 @@ fn said(role: &str, blocks: Vec<Block>) -> Entry {
         _ if all_begin_with(&blocks, &INJECTED) => Voice::Injected,
         _ => Voice::Person,
     };
-    // What is injected stands before the person's own words.
-    let (own, added): (Vec<Block>, Vec<Block>) = blocks
-        .into_iter()
-        .partition(|block| voice != Voice::Person || !all_begin_with(std::slice::from_ref(block), &INJECTED));
-    Entry::said(voice, own.into_iter().chain(added).collect())
+    Entry { prompt: own_words(&blocks, &INJECTED), ..Entry::said(voice, blocks) }
 }
 
 fn streamed_result(line: &Value) -> Block {

@@ -10,7 +10,7 @@ use crate::codec::{TITLE_CHARS, ThreadFacts};
 use crate::conversation::Block;
 use crate::facts::shown;
 use crate::json::{first_text, labelled, read, str_at, time_at, word_at};
-use crate::lines::{Entry, Format, NOTE_CHARS, Voice, all_begin_with, folder, stem};
+use crate::lines::{Entry, Format, NOTE_CHARS, Voice, all_begin_with, folder, own_words, stem};
 
 /// Grok Build's `chat_history.jsonl`.
 ///
@@ -57,7 +57,8 @@ impl Format for GrokBuild {
             "user" => {
                 let blocks = content();
                 let injected = word_at(line, "synthetic_reason").is_some() || all_begin_with(&blocks, &INJECTED);
-                Entry::said(if injected { Voice::Injected } else { Voice::Person }, blocks)
+                let prompt = own_words(&blocks, &INJECTED);
+                Entry { prompt, ..Entry::said(if injected { Voice::Injected } else { Voice::Person }, blocks) }
             }
             "assistant" => answer(line, content()),
             "reasoning" => Entry::said(Voice::Model, vec![Block::Reasoning { text: thoughts(line) }]),

@@ -10,7 +10,7 @@ use crate::codec::{TITLE_CHARS, ThreadFacts};
 use crate::conversation::Block;
 use crate::facts::shown;
 use crate::json::{first_text, labelled, read, str_at, text_of, time_at, u64_at, word_at};
-use crate::lines::{Entry, Format, NOTE_CHARS, Tokens, Voice, all_begin_with, folder, stem};
+use crate::lines::{Entry, Format, NOTE_CHARS, Tokens, Voice, all_begin_with, folder, own_words, stem};
 
 /// Kimi Code's `wire.jsonl`, protocol 1.
 ///
@@ -129,7 +129,8 @@ fn message(message: &Value) -> Entry {
     match str_at(message, "role") {
         "user" => {
             let own = matches!(origin, "" | "user") && !all_begin_with(&blocks, &INJECTED);
-            Entry::said(if own { Voice::Person } else { Voice::Injected }, blocks)
+            let prompt = own_words(&blocks, &INJECTED);
+            Entry { prompt, ..Entry::said(if own { Voice::Person } else { Voice::Injected }, blocks) }
         }
         "assistant" => {
             blocks.extend(calls.iter().map(asked));

@@ -212,7 +212,10 @@ impl Entry {
             Voice::Person => Class::Prompt,
             Voice::Model => Class::Answer,
             Voice::Tool => Class::Attached,
-            _ => Class::Command,
+            Voice::Nobody | Voice::Instructions => Class::Command,
+            // What says nothing of its parent stands among the others and is no step of its own.
+            Voice::Command | Voice::Injected | Voice::Summary if self.parent.0 == Parent::Unsaid => Class::Command,
+            Voice::Command | Voice::Injected | Voice::Summary => Class::Boundary,
         }
     }
 
@@ -366,7 +369,7 @@ impl<F: Format> Codec for Lines<F> {
 
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader> {
         let gathered = state.and_then(|state| serde_json::from_slice(state).ok()).unwrap_or_default();
-        Box::new(Reader { lines: *self, tree: Tree::exact(), gathered, path: path.to_owned() })
+        Box::new(Reader { lines: *self, tree: Tree::chained(), gathered, path: path.to_owned() })
     }
 
     fn beside(&self, path: &Path) -> Vec<PathBuf> {
@@ -517,6 +520,14 @@ impl<F: Format> SourceReader for Reader<F> {
     fn head(&self) -> Option<RecordNo> {
         self.tree.head()
     }
+}
+
+/// The first text that does not begin in one of these ways.
+pub(crate) fn own_words(blocks: &[Block], starts: &[&str]) -> Option<String> {
+    let own = blocks
+        .iter()
+        .find(|block| matches!(block, Block::Text(_)) && !all_begin_with(std::slice::from_ref(block), starts));
+    if let Some(Block::Text(text)) = own { shown(text, PREVIEW_CHARS) } else { None }
 }
 
 /// Whether all that is said are texts that begin in one of these ways.

@@ -133,6 +133,7 @@ fn header(line: &Value) -> Entry {
         cwd: word_at(line, "cwd").map(PathBuf::from),
         model: word_at(line, "modelId").map(str::to_owned),
         provider: word_at(line, "provider").map(str::to_owned),
+        title: word_at(line, "title").map(str::to_owned),
         forked_from,
         ..ThreadFacts::default()
     };

@@ -10,7 +10,7 @@ use crate::codec::ThreadFacts;
 use crate::conversation::Block;
 use crate::facts::is_uuid;
 use crate::json::{first_text, labelled, parent_at, str_at, time_at, u64_at, word_at};
-use crate::lines::{Entry, Format, Link, NOTE_CHARS, Tokens, Voice, all_begin_with, folder, stem};
+use crate::lines::{Entry, Format, Link, NOTE_CHARS, Tokens, Voice, all_begin_with, folder, own_words, stem};
 
 /// Qwen Code's chats.
 ///
@@ -101,10 +101,7 @@ fn user(line: &Value, blocks: Vec<Block>, payload: &Value) -> Entry {
     let own = OWN.contains(&str_at(line, "subtype"))
         && !["goal_control", "goal_runtime", "system"].contains(&str_at(line, "provenance"))
         && !all_begin_with(&blocks, &INJECTED);
-    let prompt = word_at(payload, "displayText").map(str::to_owned);
-    let (said, added): (Vec<Block>, Vec<Block>) =
-        blocks.into_iter().partition(|block| !own || !all_begin_with(std::slice::from_ref(block), &INJECTED));
-    let blocks = said.into_iter().chain(added).collect();
+    let prompt = word_at(payload, "displayText").map(str::to_owned).or_else(|| own_words(&blocks, &INJECTED));
     Entry { prompt, ..Entry::said(if own { Voice::Person } else { Voice::Injected }, blocks) }
 }
 

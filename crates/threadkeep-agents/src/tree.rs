@@ -2,8 +2,8 @@
 //!
 //! A parent link is not yet a branch: with some agents progress lines, hooks, tool results and the parallel calls of one answer
 //! all hang beside one another. So records stay in file order on the line of their ancestor, and only a prompt, or an answer to a
-//! prompt that is no longer the latest, can begin a branch. Other agents link each record to the one before it, and to an older
-//! one only where somebody went back ([`Tree::exact`]): there every link but a result's is followed.
+//! prompt that is no longer the latest, can begin a branch. Other agents link each record to the one before it ([`Tree::chained`]):
+//! there all that was said counts, whoever said it.
 //!
 //! All that is remembered of a record is its [`Note`], so reading on from notes is the same as never having stopped.
 
@@ -34,7 +34,7 @@ pub(crate) enum Class {
     Command = 2,
     /// Words, thoughts or calls of the model.
     Answer = 3,
-    /// The beginning of a compacted context.
+    /// The beginning of a compacted context; in a chain, anything that the agent says by itself.
     Boundary = 4,
 }
 
@@ -157,8 +157,8 @@ struct Node {
 /// The tree so far.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
-    /// Whether a link to an older record always means that somebody went back to it.
-    exact: bool,
+    /// Whether each record is linked to the one before it, but where somebody went back.
+    chained: bool,
     nodes: Vec<Node>,
     ids: HashMap<u64, u32>,
     calls: HashMap<u64, u32>,
@@ -177,8 +177,8 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// A tree of records that are linked one after another, but where somebody went back.
-    pub(crate) fn exact() -> Self {
-        Self { exact: true, ..Self::default() }
+    pub(crate) fn chained() -> Self {
+        Self { chained: true, ..Self::default() }
     }
 
     /// Decides where a record stands.
@@ -268,7 +268,7 @@ impl Tree {
         if note.class == Class::Prompt {
             node.prompt = no;
         }
-        if note.class == Class::Answer {
+        if note.class == Class::Answer || (self.chained && note.class == Class::Boundary) {
             let same = self.node(node.answer).is_some_and(|last| last.message == note.message && note.message != 0);
             node.other = if same { node.other } else { node.answer };
             node.answer = no;
@@ -321,10 +321,6 @@ impl Tree {
 
     /// The place of a record whose parent is here.
     fn follow(&self, class: Class, parent: u32, answers: Option<u32>) -> Option<u32> {
-        if self.exact && class != Class::Attached {
-            let tip = self.tip(self.node(parent)?.branch)?;
-            return Some(if tip == parent { parent } else { self.fork_point(parent, tip) });
-        }
         let target = match class {
             Class::Attached => answers.unwrap_or(parent),
             Class::Prompt | Class::Command | Class::Answer | Class::Boundary => self.anchor(parent),
@@ -358,8 +354,8 @@ impl Tree {
         // missing link says nothing.
         let may_begin = match class {
             Class::Attached => false,
-            Class::Prompt | Class::Command => self.exact || self.linked,
-            Class::Answer | Class::Boundary => self.exact,
+            Class::Prompt | Class::Command => self.chained || self.linked,
+            Class::Answer | Class::Boundary => self.chained,
         };
         let anew =
             may_begin && arrival.parent == Parent::Root && self.node(tip).is_some_and(|node| node.prompt != NONE);
