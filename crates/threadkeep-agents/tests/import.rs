@@ -7,6 +7,8 @@
 mod changes;
 #[path = "import/forks.rs"]
 mod forks;
+#[path = "import/lines.rs"]
+mod lines;
 #[path = "import/masking.rs"]
 mod masking;
 #[path = "import/turn_repair.rs"]
