@@ -2,7 +2,9 @@
 
 mod facts;
 mod line;
+mod message;
 mod view;
+mod write;
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +14,12 @@ use threadkeep::{Kind, Timestamp, View, ViewCodec};
 use self::facts::Gathered;
 use self::line::Line;
 use crate::codec::{Codec, KnownRecord, Place, Record, RecordNo, Skip, SourceReader, ThreadFacts};
+use crate::conversation::Message;
 use crate::facts::is_uuid;
 use crate::json::{Word, read};
 use crate::segments::{Segment, Segments};
 use crate::tree::{self, Note, Tree};
+use crate::writer::{Invocation, Session, Writer};
 
 /// The format tag and short name.
 const NAME: &str = "claude-code";
@@ -87,6 +91,27 @@ impl Codec for ClaudeCode {
             facts.persona = facts.persona.take().or(agent.role);
             facts.title = facts.title.take().or(agent.description);
         }
+    }
+
+    fn message(&self, _kind: &Kind, content: &[u8]) -> Option<Message> {
+        message::message(content)
+    }
+
+    fn root(&self, home: &Path) -> Option<PathBuf> {
+        Some(home.join(".claude"))
+    }
+
+    fn place(&self, session: &Session) -> Option<PathBuf> {
+        write::place(session)
+    }
+
+    fn writer(&self, session: &Session) -> Option<Box<dyn Writer>> {
+        Some(Box::new(write::ClaudeCodeWriter::new(session)))
+    }
+
+    fn resuming(&self, session: &Session) -> Option<Invocation> {
+        let arguments = vec!["--resume".to_owned(), session.uuid().to_string()];
+        write::agent_file(session).is_none().then_some(Invocation { program: "claude", arguments })
     }
 
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader> {

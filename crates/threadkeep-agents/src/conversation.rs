@@ -7,6 +7,8 @@
 use serde_json::Value;
 use threadkeep::{Kind, Part, Role, Timestamp, Usage, View};
 
+use crate::json::{decoded_len, text_of};
+
 /// One thing that was said in a session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
@@ -100,6 +102,13 @@ pub enum MediaData {
     Absent,
 }
 
+impl MediaData {
+    /// How many bytes there are, as far as they are in the record.
+    fn len(&self) -> u64 {
+        if let Self::Base64(data) = self { decoded_len(data) } else { 0 }
+    }
+}
+
 impl Message {
     /// A message that was said, and no more about it.
     pub fn said(author: Author, blocks: Vec<Block>) -> Self {
@@ -137,6 +146,28 @@ impl Block {
         let media_type = head.split(';').next().filter(|kind| !kind.is_empty()).unwrap_or("text/plain").to_owned();
         let data = if head.ends_with(";base64") { MediaData::Base64(data.to_owned()) } else { MediaData::Absent };
         Self::Media { media_type, data }
+    }
+
+    /// What a view shows of it: of a result what it says, then its pictures.
+    pub(crate) fn into_parts(self) -> Vec<Part> {
+        let part = match self {
+            Self::Text(text) => Part::Text { text },
+            Self::Reasoning { text } => Part::Reasoning { text },
+            Self::Call { id, name, input } => Part::ToolCall { call_id: id, name, arguments: text_of(&input) },
+            Self::Media { media_type, data } => Part::Media { media_type, bytes: data.len() },
+            Self::Result { id, content, is_error } => {
+                let (mut output, mut parts) = (Vec::new(), Vec::new());
+                for part in content.into_iter().flat_map(Self::into_parts) {
+                    match part {
+                        Part::Text { text } => output.push(text),
+                        other => parts.push(other),
+                    }
+                }
+                parts.insert(0, Part::ToolResult { call_id: id, output: output.join("\n"), is_error });
+                return parts;
+            }
+        };
+        vec![part]
     }
 
     /// What a file says where it can't hold a picture: what there was, and where.

@@ -17,6 +17,7 @@ pub mod conversation;
 mod copilot_cli;
 mod cursor;
 mod droid;
+pub mod export;
 mod facts;
 mod grok_build;
 pub mod import;

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use threadkeep::Timestamp;
 use uuid::Uuid;
 
-use crate::conversation::Message;
+use crate::conversation::{MediaData, Message};
 
 pub(crate) use calls::{Calls, tool_name};
 pub(crate) use losses::{Losses, lost};
@@ -48,6 +48,25 @@ pub struct Session {
 }
 
 impl Session {
+    /// A session of which only this is known.
+    pub fn new(id: impl Into<String>, at: Timestamp) -> Self {
+        Self {
+            id: id.into(),
+            title: None,
+            preview: None,
+            cwd: None,
+            model: None,
+            provider: None,
+            cli_version: None,
+            git_sha: None,
+            git_branch: None,
+            git_origin: None,
+            forked_from: None,
+            created_at: at,
+            updated_at: at,
+        }
+    }
+
     /// The session's id as the UUID that agents want: itself where it is one, else one made from it.
     pub fn uuid(&self) -> Uuid {
         Uuid::parse_str(&self.id).unwrap_or_else(|_| self.made("session", 0))
@@ -66,6 +85,28 @@ impl Session {
         hasher.finalize_xof().fill(&mut bytes);
         uuid::Builder::from_random_bytes(bytes).into_uuid()
     }
+}
+
+/// A time as files have it; one that no calendar has is the beginning of time.
+pub(crate) fn time(at: Timestamp) -> String {
+    let text = at.to_string();
+    if Timestamp::parse(&text).is_some() { text } else { Timestamp(0).to_string() }
+}
+
+/// Whether hosts of models take this picture: one of the four kinds that all of them know, in base64 or at an address.
+pub(crate) fn is_picture(media_type: &str, data: &MediaData) -> bool {
+    let known = ["image/png", "image/jpeg", "image/gif", "image/webp"].contains(&media_type);
+    match data {
+        MediaData::Base64(data) => known && is_base64(data),
+        MediaData::Reference(place) => media_type.starts_with("image") && place.starts_with("https://"),
+        MediaData::Absent => false,
+    }
+}
+
+fn is_base64(data: &str) -> bool {
+    let digits = data.trim_end_matches('=');
+    let plain = digits.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'));
+    plain && !digits.is_empty() && data.len().is_multiple_of(4) && data.len() - digits.len() <= 2
 }
 
 /// Writes one session, message by message, in the order of its path.

@@ -57,6 +57,11 @@ impl Calls {
         self.open.remove(id);
     }
 
+    /// Whether a call waits for its result.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     /// Counts the calls that wait for a result in the end.
     pub(crate) fn finish(&mut self, losses: &mut Losses) {
         losses.add(lost::CALLS, self.open.len() as u64);

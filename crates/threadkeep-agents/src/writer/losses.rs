@@ -22,12 +22,22 @@ pub(crate) mod lost {
     pub(crate) const ARGUMENTS: &str = "arguments of calls that were no object and are put into one";
     /// Media that can't be told.
     pub(crate) const MEDIA: &str = "pictures and files, named where they stood";
+    /// Marks of failure.
+    pub(crate) const FAILURES: &str = "marks that a call failed, where its result does not say so itself";
+    /// Injected text that a file can't set apart.
+    pub(crate) const INJECTED: &str = "texts that the agent gave as the person's, which now stand as the person's own";
     /// Counts of tokens.
     pub(crate) const USAGE: &str = "tokens of single answers";
     /// Names of models.
     pub(crate) const MODELS: &str = "names of the models that answered";
-    /// Messages that nothing is left of.
-    pub(crate) const EMPTY: &str = "messages of which nothing is left";
+    /// What was redacted.
+    pub(crate) const REDACTED: &str = "records that were redacted";
+    /// Damage.
+    pub(crate) const DAMAGE: &str = "damaged parts of the file that it was imported from";
+    /// Characters that are none.
+    pub(crate) const LETTERS: &str = "records with characters that no text can have, which are replaced";
+    /// Blank texts.
+    pub(crate) const EMPTY: &str = "texts of nothing but space, which hosts of models refuse";
 }
 
 /// Counts losses.
@@ -45,6 +55,11 @@ impl Losses {
         if count > 0 {
             *self.0.entry(what).or_default() += count;
         }
+    }
+
+    /// What others counted.
+    pub(crate) fn merge(&mut self, others: Vec<Loss>) {
+        others.into_iter().for_each(|loss| self.add(loss.what, loss.count));
     }
 
     /// All of them, in a stable order; counting begins anew.
