@@ -1,5 +1,7 @@
 //! Copilot CLI: a log of events, in a folder for each session.
 
+mod write;
+
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -11,6 +13,7 @@ use crate::conversation::{Block, MediaData};
 use crate::json::{first_text, labelled, str_at, text_of, time_at, u64_at, word_at};
 use crate::lines::{Entry, Format, Link, NOTE_CHARS, Tokens, Voice, folder, stem};
 use crate::tree::{Parent, key};
+use crate::writer::{Invocation, Session, Turns, Writer};
 
 /// Copilot CLI's events, in their folders and in the flat files from before 1.0.
 ///
@@ -70,6 +73,23 @@ impl Format for CopilotCli {
         facts.title = value("name").or_else(|| value("summary")).or(facts.title.take());
         facts.cwd = facts.cwd.take().or_else(|| value("cwd").map(PathBuf::from));
         facts.git_branch = facts.git_branch.take().or_else(|| value("branch"));
+    }
+
+    fn root(self) -> Option<&'static str> {
+        Some(".copilot")
+    }
+
+    fn place(self, session: &Session) -> Option<PathBuf> {
+        Some(write::folder(session).join(EVENTS))
+    }
+
+    fn writer(self, session: &Session) -> Option<Box<dyn Writer>> {
+        Some(Box::new(Turns::new(session, write::CopilotActs::default())))
+    }
+
+    fn resuming(self, session: &Session) -> Option<Invocation> {
+        let arguments = vec![format!("--resume={}", session.uuid())];
+        Some(Invocation { program: "copilot", arguments })
     }
 }
 

@@ -14,9 +14,9 @@ use threadkeep::{Kind, Part, Role, Timestamp, Usage, View, ViewCodec};
 use crate::codec::{
     Codec, KnownRecord, PREVIEW_CHARS, Place, Record, RecordNo, Skip, SourceReader, TITLE_CHARS, ThreadFacts,
 };
-use crate::conversation::{Author, Block, MediaData, Message, Standing};
+use crate::conversation::{Author, Block, Message, Standing};
 use crate::facts::{Responses, keep, latest, shown};
-use crate::json::{damaged, decoded_len, read, text_of};
+use crate::json::{damaged, read};
 use crate::segments::{Segment, Segments};
 use crate::tree::{Arrival, Class, Note, Parent, Tree, key};
 use crate::writer::{Invocation, Session, Writer};
@@ -175,6 +175,11 @@ impl Entry {
         Self { note: note.into(), ..Self::default() }
     }
 
+    /// What is said in the conversation: what nobody says is no part of it.
+    pub(crate) fn spoken(&self) -> impl Iterator<Item = &Block> {
+        self.blocks.iter().filter(|_| self.voice != Voice::Nobody)
+    }
+
     fn has(&self, of_kind: fn(&Block) -> bool) -> bool {
         self.blocks.iter().any(of_kind)
     }
@@ -239,8 +244,7 @@ impl Entry {
     fn arrival(&self) -> Arrival {
         let mut calls = Vec::new();
         let mut answers = Vec::new();
-        // What nobody says is no part of the conversation: its calls bind nobody.
-        for block in self.blocks.iter().filter(|_| self.voice != Voice::Nobody) {
+        for block in self.spoken() {
             match block {
                 Block::Call { id, .. } if !id.is_empty() => calls.push(key(id)),
                 Block::Result { id, .. } if !id.is_empty() => answers.push(key(id)),
@@ -255,10 +259,10 @@ impl Entry {
         Arrival { class, id, parent, logical: None, sidechain: false, leaf: true, message, calls, answers }
     }
 
-    fn parts(&self) -> Vec<Part> {
+    fn into_parts(self) -> Vec<Part> {
         match self.blocks.is_empty() && !self.note.is_empty() {
-            true => vec![Part::Note { text: self.note.clone() }],
-            false => self.blocks.iter().flat_map(parts).collect(),
+            true => vec![Part::Note { text: self.note }],
+            false => self.blocks.into_iter().flat_map(Block::into_parts).collect(),
         }
     }
 
@@ -286,31 +290,6 @@ impl Entry {
     }
 }
 
-/// A block as a reader sees it: pictures of a result stand behind it.
-fn parts(block: &Block) -> Vec<Part> {
-    match block {
-        Block::Text(text) => vec![Part::Text { text: text.clone() }],
-        Block::Reasoning { text } => vec![Part::Reasoning { text: text.clone() }],
-        Block::Call { id, name, input } => {
-            let arguments = if input.is_null() { "{}".to_owned() } else { text_of(input) };
-            vec![Part::ToolCall { call_id: id.clone(), name: name.clone(), arguments }]
-        }
-        Block::Result { id, content, is_error } => {
-            let texts =
-                content.iter().filter_map(|inner| if let Block::Text(text) = inner { Some(text) } else { None });
-            let output = texts.map(String::as_str).collect::<Vec<_>>().join("\n");
-            let media = content.iter().filter(|inner| matches!(inner, Block::Media { .. })).flat_map(parts);
-            std::iter::once(Part::ToolResult { call_id: id.clone(), output, is_error: *is_error })
-                .chain(media)
-                .collect()
-        }
-        Block::Media { media_type, data } => {
-            let bytes = if let MediaData::Base64(data) = data { decoded_len(data) } else { 0 };
-            vec![Part::Media { media_type: media_type.clone(), bytes }]
-        }
-    }
-}
-
 /// The codec of a format.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lines<F>(pub(crate) F);
@@ -333,7 +312,7 @@ impl<F: Format> ViewCodec for Lines<F> {
             return damaged(content);
         };
         let usage = entry.tokens.as_ref().map(|tokens| tokens.usage);
-        View { role: entry.role(), parts: entry.parts(), usage, damaged: repaired, ..View::default() }
+        View { role: entry.role(), parts: entry.into_parts(), usage, damaged: repaired, ..View::default() }
     }
 
     fn awaits_result(&self, _content: &[u8]) -> bool {

@@ -1,5 +1,7 @@
 //! pi, and the agents that are built on it: a true tree of entries in one file.
 
+mod write;
+
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -11,6 +13,7 @@ use crate::conversation::Block;
 use crate::facts::is_uuid;
 use crate::json::{first_text, labelled, parent_at, str_at, text_of, time_at, u64_at, word_at};
 use crate::lines::{Entry, Format, Link, NOTE_CHARS, Tokens, Voice, stem};
+use crate::writer::{Invocation, Session, Turns, Writer};
 
 /// An agent that writes pi's files, versions 1 to 3.
 ///
@@ -100,6 +103,23 @@ impl Format for Pi {
 
     fn settle(self, path: &Path, facts: &mut ThreadFacts) {
         facts.session_id = facts.session_id.take().or_else(|| named_session(path)).or_else(|| stem(path));
+    }
+
+    fn root(self) -> Option<&'static str> {
+        (self.name == PI.name).then_some(".pi/agent")
+    }
+
+    fn place(self, session: &Session) -> Option<PathBuf> {
+        if self.name == PI.name { write::place(session) } else { None }
+    }
+
+    fn writer(self, session: &Session) -> Option<Box<dyn Writer>> {
+        (self.name == PI.name).then(|| Box::new(Turns::new(session, write::PiActs::default())) as Box<dyn Writer>)
+    }
+
+    fn resuming(self, session: &Session) -> Option<Invocation> {
+        let arguments = vec!["--session".to_owned(), session.uuid().to_string()];
+        (self.name == PI.name).then_some(Invocation { program: "pi", arguments })
     }
 }
 

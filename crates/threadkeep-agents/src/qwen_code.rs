@@ -1,5 +1,7 @@
 //! Qwen Code: a chain of records in Google's form, with what its program notes among them.
 
+mod write;
+
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -11,6 +13,7 @@ use crate::conversation::Block;
 use crate::facts::is_uuid;
 use crate::json::{first_text, labelled, parent_at, str_at, time_at, u64_at, word_at};
 use crate::lines::{Entry, Format, Link, NOTE_CHARS, Tokens, Voice, all_begin_with, folder, own_words, stem};
+use crate::writer::{Invocation, Session, Turns, Writer};
 
 /// Qwen Code's chats.
 ///
@@ -82,6 +85,23 @@ impl Format for QwenCode {
         } else if is_uuid(&name) {
             facts.session_id = Some(name);
         }
+    }
+
+    fn root(self) -> Option<&'static str> {
+        Some(".qwen")
+    }
+
+    fn place(self, session: &Session) -> Option<PathBuf> {
+        write::place(session)
+    }
+
+    fn writer(self, session: &Session) -> Option<Box<dyn Writer>> {
+        Some(Box::new(Turns::new(session, write::QwenActs)))
+    }
+
+    fn resuming(self, session: &Session) -> Option<Invocation> {
+        let arguments = vec!["--resume".to_owned(), session.uuid().to_string()];
+        Some(Invocation { program: "qwen", arguments })
     }
 }
 
