@@ -18,6 +18,9 @@ pub(crate) use calls::{Calls, tool_name};
 pub(crate) use losses::{Losses, lost};
 pub(crate) use turns::{Acts, Answer, Chain, Outcome, Turns};
 
+/// The folder of a session that has none, for agents that want one: they refuse a folder that does not exist.
+pub(crate) const NOWHERE: &str = "/";
+
 /// What is said of a session beside its messages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Session {

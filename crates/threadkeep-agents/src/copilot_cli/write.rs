@@ -48,8 +48,10 @@ fn event_named(kind: &str, id: String, data: Value, chain: &mut Chain, out: &mut
 }
 
 fn texts(blocks: &[Block]) -> String {
-    let texts: Vec<&str> =
-        blocks.iter().filter_map(|block| if let Block::Text(text) = block { Some(text.as_str()) } else { None }).collect();
+    let texts: Vec<&str> = blocks
+        .iter()
+        .filter_map(|block| if let Block::Text(text) = block { Some(text.as_str()) } else { None })
+        .collect();
     texts.join("\n\n")
 }
 
@@ -103,9 +105,9 @@ impl Acts for CopilotActs {
 
     fn answer(&mut self, answer: Answer, chain: &mut Chain, out: &mut Vec<u8>) {
         let calls: Vec<(&str, &str, &Value)> = answer.blocks.iter().filter_map(call).collect();
-        let asked = calls.iter().map(|(id, name, input)| {
-            json!({"toolCallId": id, "name": name, "arguments": input, "type": "function"})
-        });
+        let asked = calls
+            .iter()
+            .map(|(id, name, input)| json!({"toolCallId": id, "name": name, "arguments": input, "type": "function"}));
         let mut data = json!({
             "messageId": chain.made("message").to_string(),
             "content": texts(&answer.blocks),

@@ -12,15 +12,12 @@ use super::PI;
 use crate::conversation::{Block, MediaData};
 use crate::json::{str_at, u64_at, with_values, write_line};
 use crate::lines::{Entry, Format};
-use crate::writer::{Acts, Answer, Chain, Companion, Outcome, Session, time};
+use crate::writer::{Acts, Answer, Chain, Companion, NOWHERE, Outcome, Session, time};
 
 /// The version of the form that is written.
 const VERSION: u64 = 3;
 /// What stands for a record that was taken away.
 const TAKEN: &str = "redacted";
-/// The folder that a session works in that has none: the program refuses one that does not exist.
-const NOWHERE: &str = "/";
-
 /// Where the file of a session belongs: the program finds it by its folder, and by its time.
 pub(super) fn place(session: &Session) -> Option<PathBuf> {
     let cwd = session.cwd.as_deref()?.to_str()?;
@@ -129,11 +126,8 @@ impl Acts for PiActs {
     fn words(&mut self, blocks: Vec<Block>, is_injected: bool, chain: &mut Chain, out: &mut Vec<u8>) {
         let content = content(blocks);
         if is_injected {
-            let fields = vec![
-                ("customType", json!("context")),
-                ("content", Value::Array(content)),
-                ("display", json!(false)),
-            ];
+            let fields =
+                vec![("customType", json!("context")), ("content", Value::Array(content)), ("display", json!(false))];
             return self.entry("custom_message", fields, chain, out);
         }
         self.message(json!({"role": "user", "content": content}), chain, out);
@@ -169,11 +163,7 @@ impl Acts for PiActs {
     fn summary(&mut self, text: String, chain: &mut Chain, out: &mut Vec<u8>) {
         // What is kept begins with the summary itself: nothing from before it.
         let id = free_id(chain);
-        let fields = vec![
-            ("summary", json!(text)),
-            ("firstKeptEntryId", json!(id)),
-            ("tokensBefore", json!(0)),
-        ];
+        let fields = vec![("summary", json!(text)), ("firstKeptEntryId", json!(id)), ("tokensBefore", json!(0))];
         self.entry_named("compaction", id, fields, chain, out);
     }
 

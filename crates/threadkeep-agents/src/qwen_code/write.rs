@@ -11,7 +11,7 @@ use super::QwenCode;
 use crate::conversation::{Block, MediaData};
 use crate::json::{with_values, write_line};
 use crate::lines::{Entry, Format};
-use crate::writer::{Acts, Answer, Chain, Companion, Outcome, Session, dashed, time};
+use crate::writer::{Acts, Answer, Chain, Companion, NOWHERE, Outcome, Session, dashed, time};
 
 /// The version whose form of lines is written, where the session names none.
 const VERSION: &str = "0.15.10";
@@ -44,7 +44,7 @@ fn line_named(kind: &str, id: String, fields: Vec<(&str, Value)>, chain: &mut Ch
     put("sessionId", json!(session.uuid().to_string()));
     put("timestamp", json!(time(chain.at)));
     put("type", json!(kind));
-    put("cwd", json!(session.cwd.as_deref().and_then(Path::to_str).unwrap_or_default()));
+    put("cwd", json!(session.cwd.as_deref().and_then(Path::to_str).unwrap_or(NOWHERE)));
     put("version", json!(session.cli_version.as_deref().unwrap_or(VERSION)));
     if let Some(branch) = &session.git_branch {
         put("gitBranch", json!(branch));
