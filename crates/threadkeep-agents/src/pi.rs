@@ -32,7 +32,7 @@ pub(crate) struct Pi {
 pub(crate) const PI: Pi =
     Pi { name: "pi", variable: Some("PI_CODING_AGENT_DIR"), homes: &[".pi/agent/sessions"], folders: &[".pi"] };
 
-/// OpenClaw, under each of its names.
+/// `OpenClaw`, under each of its names.
 pub(crate) const OPENCLAW: Pi = Pi {
     name: "openclaw",
     variable: Some("OPENCLAW_STATE_DIR"),

@@ -30,12 +30,12 @@ pub(super) struct CopilotActs {
     is_new: bool,
 }
 
-fn event(kind: &str, data: Value, chain: &mut Chain, out: &mut Vec<u8>) {
+fn event(kind: &str, data: &Value, chain: &mut Chain, out: &mut Vec<u8>) {
     let id = chain.made("event").to_string();
-    event_named(kind, id, data, chain, out);
+    event_named(kind, &id, data, chain, out);
 }
 
-fn event_named(kind: &str, id: String, data: Value, chain: &mut Chain, out: &mut Vec<u8>) {
+fn event_named(kind: &str, id: &str, data: &Value, chain: &mut Chain, out: &mut Vec<u8>) {
     let event = json!({
         "type": kind,
         "data": data,
@@ -44,7 +44,7 @@ fn event_named(kind: &str, id: String, data: Value, chain: &mut Chain, out: &mut
         "parentId": chain.last,
     });
     write_line(&event, out);
-    chain.step(&id);
+    chain.step(id);
 }
 
 fn texts(blocks: &[Block]) -> String {
@@ -94,13 +94,13 @@ impl Acts for CopilotActs {
         if let (Some(model), Some(fields)) = (&session.model, data.as_object_mut()) {
             fields.insert("selectedModel".to_owned(), json!(model));
         }
-        event("session.start", data, chain, out);
+        event("session.start", &data, chain, out);
     }
 
     fn words(&mut self, blocks: Vec<Block>, _is_injected: bool, chain: &mut Chain, out: &mut Vec<u8>) {
         let content = texts(&blocks);
         let data = json!({"content": content, "transformedContent": content, "attachments": []});
-        event("user.message", data, chain, out);
+        event("user.message", &data, chain, out);
     }
 
     fn answer(&mut self, answer: Answer, chain: &mut Chain, out: &mut Vec<u8>) {
@@ -117,10 +117,10 @@ impl Acts for CopilotActs {
         if let (Some(model), Some(fields)) = (model, data.as_object_mut()) {
             fields.insert("model".to_owned(), json!(model));
         }
-        event("assistant.message", data, chain, out);
+        event("assistant.message", &data, chain, out);
         for (id, name, input) in calls {
             let data = json!({"toolCallId": id, "toolName": name, "arguments": input});
-            event("tool.execution_start", data, chain, out);
+            event("tool.execution_start", &data, chain, out);
         }
     }
 
@@ -130,11 +130,11 @@ impl Acts for CopilotActs {
             "success": !result.is_error,
             "result": {"content": texts(&result.content)},
         });
-        event("tool.execution_complete", data, chain, out);
+        event("tool.execution_complete", &data, chain, out);
     }
 
     fn summary(&mut self, text: String, chain: &mut Chain, out: &mut Vec<u8>) {
-        event("session.compaction_complete", json!({"success": true, "summaryContent": text}), chain, out);
+        event("session.compaction_complete", &json!({"success": true, "summaryContent": text}), chain, out);
     }
 
     fn carry(&mut self, record: &[u8], line: &Value, entry: &Entry, chain: &mut Chain, out: &mut Vec<u8>) -> bool {
@@ -162,7 +162,7 @@ impl Acts for CopilotActs {
     fn gap(&mut self, id: Option<&str>, chain: &mut Chain, out: &mut Vec<u8>) {
         let data = json!({"infoType": TAKEN, "message": TAKEN});
         let id = id.filter(|id| !chain.has(id)).map_or_else(|| chain.made("event").to_string(), str::to_owned);
-        event_named("session.info", id, data, chain, out);
+        event_named("session.info", &id, &data, chain, out);
     }
 
     fn finish(&mut self, chain: &mut Chain, _out: &mut Vec<u8>) -> Vec<Companion> {

@@ -39,10 +39,10 @@ impl PiActs {
     /// Writes an entry behind the last one.
     fn entry(&self, kind: &str, fields: Vec<(&str, Value)>, chain: &mut Chain, out: &mut Vec<u8>) {
         let id = free_id(chain);
-        self.entry_named(kind, id, fields, chain, out);
+        self.entry_named(kind, &id, fields, chain, out);
     }
 
-    fn entry_named(&self, kind: &str, id: String, fields: Vec<(&str, Value)>, chain: &mut Chain, out: &mut Vec<u8>) {
+    fn entry_named(&self, kind: &str, id: &str, fields: Vec<(&str, Value)>, chain: &mut Chain, out: &mut Vec<u8>) {
         let mut entry = json!({"type": kind});
         if let Some(map) = entry.as_object_mut() {
             if !self.is_unlinked {
@@ -53,7 +53,7 @@ impl PiActs {
             map.extend(fields.into_iter().map(|(key, value)| (key.to_owned(), value)));
         }
         write_line(&entry, out);
-        chain.step(&id);
+        chain.step(id);
     }
 
     fn message(&self, mut message: Value, chain: &mut Chain, out: &mut Vec<u8>) {
@@ -164,7 +164,7 @@ impl Acts for PiActs {
         // What is kept begins with the summary itself: nothing from before it.
         let id = free_id(chain);
         let fields = vec![("summary", json!(text)), ("firstKeptEntryId", json!(id)), ("tokensBefore", json!(0))];
-        self.entry_named("compaction", id, fields, chain, out);
+        self.entry_named("compaction", &id, fields, chain, out);
     }
 
     fn carry(&mut self, record: &[u8], line: &Value, entry: &Entry, chain: &mut Chain, out: &mut Vec<u8>) -> bool {
@@ -200,7 +200,7 @@ impl Acts for PiActs {
 
     fn gap(&mut self, id: Option<&str>, chain: &mut Chain, out: &mut Vec<u8>) {
         let id = id.filter(|id| !chain.has(id)).map_or_else(|| free_id(chain), str::to_owned);
-        self.entry_named("custom", id, vec![("customType", json!(TAKEN))], chain, out);
+        self.entry_named("custom", &id, vec![("customType", json!(TAKEN))], chain, out);
     }
 
     fn finish(&mut self, chain: &mut Chain, out: &mut Vec<u8>) -> Vec<Companion> {

@@ -32,10 +32,10 @@ pub(super) struct QwenActs;
 
 fn line(kind: &str, fields: Vec<(&str, Value)>, chain: &mut Chain, out: &mut Vec<u8>) {
     let id = chain.made("record").to_string();
-    line_named(kind, id, fields, chain, out);
+    line_named(kind, &id, fields, chain, out);
 }
 
-fn line_named(kind: &str, id: String, fields: Vec<(&str, Value)>, chain: &mut Chain, out: &mut Vec<u8>) {
+fn line_named(kind: &str, id: &str, fields: Vec<(&str, Value)>, chain: &mut Chain, out: &mut Vec<u8>) {
     let session = &chain.session;
     let mut line = Map::new();
     let mut put = |key: &str, value: Value| drop(line.insert(key.to_owned(), value));
@@ -53,7 +53,7 @@ fn line_named(kind: &str, id: String, fields: Vec<(&str, Value)>, chain: &mut Ch
         put(key, value);
     }
     write_line(&Value::Object(line), out);
-    chain.step(&id);
+    chain.step(id);
 }
 
 fn system(subtype: &str, payload: Value, chain: &mut Chain, out: &mut Vec<u8>) {
@@ -159,7 +159,7 @@ impl Acts for QwenActs {
     fn gap(&mut self, id: Option<&str>, chain: &mut Chain, out: &mut Vec<u8>) {
         let fields = vec![("subtype", json!(TAKEN)), ("systemPayload", json!({}))];
         match id {
-            Some(id) => line_named("system", id.to_owned(), fields, chain, out),
+            Some(id) => line_named("system", id, fields, chain, out),
             None => line("system", fields, chain, out),
         }
     }

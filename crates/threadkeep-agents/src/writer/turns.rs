@@ -146,8 +146,9 @@ impl<A: Acts> Turns<A> {
 
     /// The model's blocks. Calls that were made together are answered together, so they must stand in one answer.
     fn answers(&mut self, message: &Message, out: &mut Vec<u8>) {
-        let goes_on = |open: &Answer| message.response.is_none() || open.response == message.response;
-        if !self.answer.as_ref().is_some_and(goes_on) && !(self.answer.is_some() && self.calls.is_waiting()) {
+        let waits = self.calls.is_waiting();
+        let goes_on = |open: &Answer| waits || message.response.is_none() || open.response == message.response;
+        if !self.answer.as_ref().is_some_and(goes_on) {
             self.close(out);
         }
         let mut blocks = Vec::new();
