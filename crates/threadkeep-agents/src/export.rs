@@ -4,13 +4,16 @@
 //! mark, damage, and records that share a line. What Threadkeep put behind it follows in the agent's own form. Everything else is written anew
 //! along one path of the thread: records of the same agent as they are, but for their links, and others by what they say.
 
+mod install;
 mod plan;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use threadkeep::blocking::Store;
 use threadkeep::{Address, Error, FORMAT, Item, ItemQuery, Result, SourceFile, Thread, ThreadId, View};
 
+pub use self::install::{Before, Existing, Installed, install};
 use self::plan::Plan;
 use crate::codec::Codec;
 use crate::conversation::Message;
@@ -27,15 +30,12 @@ const BOM: &[u8] = b"\xef\xbb\xbf";
 /// The codec of an agent that sessions can be written for.
 ///
 /// # Errors
-/// [`Error::NotFound`] for an agent that is not known, [`Error::Unsupported`] for one that can't be written for.
+/// [`Error::Invalid`] for any other, with the names of those that can.
 pub fn codec_for(agent: &str) -> Result<Arc<dyn Codec>> {
-    let found = crate::codecs().into_iter().find(|codec| codec.agent() == agent);
-    let codec = found.ok_or_else(|| Error::NotFound { what: "agent", id: agent.to_owned() })?;
-    let session = Session::new(agent, threadkeep::Timestamp(0));
-    match codec.writer(&session) {
-        Some(_) => Ok(codec),
-        None => Err(Error::Unsupported { operation: "writing sessions of this agent" }),
-    }
+    let session = Session::new("x", threadkeep::Timestamp(0));
+    let found = crate::codecs().into_iter().find(|codec| codec.agent() == agent && codec.writer(&session).is_some());
+    let reason = || format!("no sessions can be written for `{agent}`, but for {}", writable().join(", "));
+    found.ok_or_else(|| Error::Invalid { field: "agent", reason: reason() })
 }
 
 /// The agents that sessions can be written for.
@@ -104,9 +104,21 @@ impl<'a> Export<'a> {
         Ok(Self { store, thread, at, codec, codecs: crate::codecs(), plan, mask })
     }
 
+    /// The thread.
+    pub fn thread(&self) -> &ThreadId {
+        &self.thread.id
+    }
+
     /// What is said of the session.
     pub fn session(&self) -> &Session {
         &self.plan.session
+    }
+
+    /// The same, to be gone on with in another folder.
+    #[must_use]
+    pub fn in_folder(mut self, folder: PathBuf) -> Self {
+        self.plan.session.cwd = Some(folder);
+        self
     }
 
     /// The agent's codec.
@@ -171,6 +183,7 @@ impl<'a, 'b, E: From<Error>> Run<'a, 'b, E> {
     fn begin(&mut self) -> std::result::Result<(), E> {
         self.writer = writer(self.export)?;
         self.losses = Losses::default();
+        self.losses.add(lost::BASE, u64::from(self.export.plan.lacks_base));
         self.writer.begin(&mut self.out);
         self.flush(CHUNK)
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 use threadkeep::Timestamp;
+use uuid::Uuid;
 
 use super::line::{Class, Line, Part, Reading, Shape};
 use super::message::{kind_of, plain_output};
@@ -34,6 +35,8 @@ pub(super) struct CodexWriter {
     id: String,
     /// Whether the line that says what the session is has yet to be written.
     is_headless: bool,
+    /// Whether nothing stands in the file yet.
+    is_bare: bool,
     /// The number of the next line, in files that number theirs.
     ordinal: Option<u64>,
     items: u64,
@@ -48,6 +51,7 @@ impl CodexWriter {
             id: session.uuid().to_string(),
             session: session.clone(),
             is_headless: false,
+            is_bare: true,
             ordinal: None,
             items: 0,
             at: session.created_at,
@@ -92,7 +96,8 @@ impl CodexWriter {
         let git: Map<String, Value> =
             git.into_iter().filter_map(|(key, value)| Some((key.to_owned(), json!(value.as_ref()?)))).collect();
         if let Some(fields) = meta.as_object_mut() {
-            if let Some(from) = &session.forked_from {
+            // The program refuses a file that names a session by anything but a UUID.
+            if let Some(from) = session.forked_from.as_deref().and_then(|from| Uuid::parse_str(from).ok()) {
                 fields.insert("forked_from_id".to_owned(), json!(from));
             }
             if !git.is_empty() {
@@ -198,19 +203,19 @@ impl CodexWriter {
         let Some((id, is_text)) = self.calls.result(id, &mut self.losses) else { return };
         let kind = if is_text { "custom_tool_call_output" } else { "function_call_output" };
         let blocks: Vec<Value> = content.iter().filter_map(|block| self.content("input_text", block)).collect();
-        // A text that is an output of one of the program's own kinds would be read as such.
-        let plain = |text: &str| plain_output(text) == (text.to_owned(), is_error);
-        let output = match blocks.as_slice() {
-            [] => json!(""),
-            [block] if is_error || plain(str_at(block, "text")) => match block.get("text") {
-                Some(text) => text.clone(),
-                None => Value::Array(blocks),
-            },
-            _ => Value::Array(blocks),
+        let (words, says_failed) = match blocks.as_slice() {
+            [block] => (block.get("text").and_then(Value::as_str), says_failed(str_at(block, "text"))),
+            _ => (None, Some(false)),
         };
-        if is_error && !output.as_str().is_some_and(plain) {
+        if is_error && says_failed != Some(true) {
             self.losses.count(lost::FAILURES);
         }
+        let output = match words {
+            // A text in a form of the program's own would be read as what it is not.
+            Some(text) if says_failed == Some(is_error) || says_failed == Some(false) => json!(text),
+            _ if blocks.is_empty() => json!(""),
+            _ => Value::Array(blocks),
+        };
         self.item(json!({"type": kind, "call_id": id, "output": output}), out);
     }
 
@@ -342,9 +347,12 @@ impl Writer for CodexWriter {
         if matches!(line.shape(), Shape::BareHeader | Shape::BareItem) {
             return false;
         }
-        if let Ok(reading) = line.read(record) {
-            self.note(record, &reading);
+        let Ok(reading) = line.read(record) else { return true };
+        if std::mem::take(&mut self.is_bare) && reading.part != Part::Meta {
+            // Nor those that lost their first line.
+            return false;
         }
+        self.note(record, &reading);
         true
     }
 
@@ -360,6 +368,12 @@ impl Writer for CodexWriter {
         let companions = self.session.title.iter().map(named).collect();
         Written { companions, losses: self.losses.take() }
     }
+}
+
+/// Whether a text says by itself that a command failed; nothing where it would not even come back as it is.
+fn says_failed(text: &str) -> Option<bool> {
+    let (output, failed) = plain_output(text);
+    (output == text).then_some(failed)
 }
 
 #[cfg(test)]

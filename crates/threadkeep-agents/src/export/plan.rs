@@ -16,6 +16,8 @@ pub(super) struct Plan {
     pub(super) session: Session,
     /// The imported file whose bytes are given as they are; none when the path is written anew.
     pub(super) kept: Option<Kept>,
+    /// Whether the thread stands on a session that is not in the store.
+    pub(super) lacks_base: bool,
 }
 
 /// An imported file that the thread's path goes through to its end.
@@ -32,6 +34,11 @@ impl Plan {
         let mut sources = store.sources(&thread.id)?;
         sources.retain(|source| source.agent == codec.agent());
         let mut kept: Option<Kept> = None;
+        let continues = |source: &SourceFile| {
+            let facts = codec.reader(source.path.as_ref(), Some(&source.state)).facts();
+            facts.continues.is_some()
+        };
+        let lacks_base = thread.fork_point.is_none() && sources.iter().any(continues);
         for source in sources.iter().filter(|_| at.is_none()) {
             let candidate = kept_file(store, thread, source, codec)?;
             // Where several files lead to the thread, the longest has the most of it.
@@ -42,7 +49,7 @@ impl Plan {
         }
         let is_there = !sources.is_empty();
         let session = session(thread, at, codec, kept.as_ref().map(|kept| &kept.facts), is_there);
-        Ok(Self { session, kept })
+        Ok(Self { session, kept, lacks_base })
     }
 }
 
@@ -65,6 +72,10 @@ fn kept_file(store: &Store, thread: &Thread, source: &SourceFile, codec: &dyn Co
         None => placed.last(),
     };
     let facts = reader.facts();
+    // A file that stands on another one says nothing without that.
+    if facts.continues.is_some() {
+        return Ok(None);
+    }
     let Some(head) = head else {
         let depth = None;
         return Ok(thread.head.is_none().then(|| Kept { source: source.clone(), depth, facts }));

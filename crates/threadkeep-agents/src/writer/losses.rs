@@ -30,6 +30,8 @@ pub(crate) mod lost {
     pub(crate) const USAGE: &str = "tokens of single answers";
     /// Names of models.
     pub(crate) const MODELS: &str = "names of the models that answered";
+    /// What another session has.
+    pub(crate) const BASE: &str = "history of another session, which this one stands on and which is not in the store";
     /// What was redacted.
     pub(crate) const REDACTED: &str = "records that were redacted";
     /// Damage.
