@@ -100,7 +100,7 @@ impl Format for QwenCode {
     }
 
     fn resuming(self, session: &Session) -> Option<Invocation> {
-        let arguments = vec!["--resume".to_owned(), session.uuid().to_string()];
+        let arguments = vec!["--resume".to_owned(), write::id(session).to_string()];
         Some(Invocation { program: "qwen", arguments })
     }
 }

@@ -321,6 +321,20 @@ fn pictures_models_tokens_and_times_come_back() {
     }
 }
 
+/// Qwen Code takes an id that is no UUID of the first five versions for a title, and finds nothing.
+#[test]
+fn ids_that_an_agent_does_not_know_are_made_anew() {
+    let session = Session { id: "019f7a60-1111-7222-8333-444455556666".to_owned(), ..session() };
+    let codec = codec("qwen-code");
+    let place = codec.place(&session).unwrap();
+    let name = place.file_stem().unwrap().to_str().unwrap();
+    assert_eq!(name.as_bytes()[14], b'4', "{name}");
+    assert_eq!(codec.resuming(&session).unwrap().arguments, ["--resume", name]);
+    let prompt = Message::said(Author::Person, vec![Block::Text("Fix it".to_owned())]);
+    let (file, _) = written("qwen-code", &session, &[prompt]);
+    assert!(String::from_utf8(file).unwrap().contains(&format!("\"sessionId\":\"{name}\"")));
+}
+
 /// The agents find a session by where its file lies, and by what is said of it.
 #[test]
 fn sessions_have_a_place_a_title_and_a_way_to_go_on() {

@@ -125,11 +125,16 @@ impl Acts for CopilotActs {
     }
 
     fn result(&mut self, result: Outcome, chain: &mut Chain, out: &mut Vec<u8>) {
-        let data = json!({
-            "toolCallId": result.id,
-            "success": !result.is_error,
-            "result": {"content": texts(&result.content)},
-        });
+        let content = texts(&result.content);
+        let mut data = json!({"toolCallId": result.id, "success": !result.is_error});
+        // Of a call that failed the program tells the model the error, and nothing that stands beside it.
+        let (key, said) = match result.is_error {
+            true => ("error", json!({"message": content, "code": "failure"})),
+            false => ("result", json!({"content": content})),
+        };
+        if let Some(fields) = data.as_object_mut() {
+            fields.insert(key.to_owned(), said);
+        }
         event("tool.execution_complete", &data, chain, out);
     }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 use threadkeep::Usage;
+use uuid::{Uuid, Variant};
 
 use super::QwenCode;
 use crate::conversation::{Block, MediaData};
@@ -20,10 +21,17 @@ const TAKEN: &str = "redacted";
 /// What the model says to a summary, as the program has it.
 const UNDERSTOOD: &str = "Got it. Thanks for the additional context!";
 
+/// The session's id as the program takes it: a UUID of the first five versions. Those of others are no ids to it, but titles.
+pub(super) fn id(session: &Session) -> Uuid {
+    let id = session.uuid();
+    let is_known = (1..=5).contains(&id.get_version_num()) && id.get_variant() == Variant::RFC4122;
+    if is_known { id } else { session.made("session", 0) }
+}
+
 /// Where the file of a session belongs: below the folder of its project.
 pub(super) fn place(session: &Session) -> Option<PathBuf> {
     let project = dashed(session.cwd.as_deref()?)?;
-    Some(Path::new("projects").join(project).join("chats").join(format!("{}.jsonl", session.uuid())))
+    Some(Path::new("projects").join(project).join("chats").join(format!("{}.jsonl", id(session))))
 }
 
 /// The form of Qwen Code's records.
@@ -31,17 +39,17 @@ pub(super) fn place(session: &Session) -> Option<PathBuf> {
 pub(super) struct QwenActs;
 
 fn line(kind: &str, fields: Vec<(&str, Value)>, chain: &mut Chain, out: &mut Vec<u8>) {
-    let id = chain.made("record").to_string();
-    line_named(kind, &id, fields, chain, out);
+    let uuid = chain.made("record").to_string();
+    line_named(kind, &uuid, fields, chain, out);
 }
 
-fn line_named(kind: &str, id: &str, fields: Vec<(&str, Value)>, chain: &mut Chain, out: &mut Vec<u8>) {
+fn line_named(kind: &str, uuid: &str, fields: Vec<(&str, Value)>, chain: &mut Chain, out: &mut Vec<u8>) {
     let session = &chain.session;
     let mut line = Map::new();
     let mut put = |key: &str, value: Value| drop(line.insert(key.to_owned(), value));
-    put("uuid", json!(id));
+    put("uuid", json!(uuid));
     put("parentUuid", json!(chain.last));
-    put("sessionId", json!(session.uuid().to_string()));
+    put("sessionId", json!(id(session).to_string()));
     put("timestamp", json!(time(chain.at)));
     put("type", json!(kind));
     put("cwd", json!(session.cwd.as_deref().and_then(Path::to_str).unwrap_or(NOWHERE)));
@@ -53,7 +61,7 @@ fn line_named(kind: &str, id: &str, fields: Vec<(&str, Value)>, chain: &mut Chai
         put(key, value);
     }
     write_line(&Value::Object(line), out);
-    chain.step(id);
+    chain.step(uuid);
 }
 
 fn system(subtype: &str, payload: Value, chain: &mut Chain, out: &mut Vec<u8>) {
@@ -139,20 +147,20 @@ impl Acts for QwenActs {
     }
 
     fn carry(&mut self, record: &[u8], line: &Value, entry: &Entry, chain: &mut Chain, out: &mut Vec<u8>) -> bool {
-        let Some(id) = entry.id.as_deref() else { return false };
-        let (session, parent) = (json!(chain.session.uuid().to_string()), json!(chain.last));
+        let Some(uuid) = entry.id.as_deref() else { return false };
+        let (session, parent) = (json!(id(&chain.session).to_string()), json!(chain.last));
         let mut changes = Vec::new();
         if line.get("sessionId") != Some(&session) {
             changes.push(("sessionId", &session));
         }
         // A record that is written again goes on with the first one, so both name what that stands behind.
-        if !chain.has(id) && line.get("parentUuid") != Some(&parent) {
+        if !chain.has(uuid) && line.get("parentUuid") != Some(&parent) {
             changes.push(("parentUuid", &parent));
         }
         let Some(bytes) = with_values(record, &changes) else { return false };
         out.extend_from_slice(&bytes);
         out.push(b'\n');
-        chain.step(id);
+        chain.step(uuid);
         true
     }
 

@@ -42,8 +42,10 @@ pub(crate) fn read(lines: &[Value]) -> Vec<Act> {
             "tool.execution_complete" => {
                 let begun = calls.remove(data["toolCallId"].as_str().unwrap());
                 assert_eq!(begun, Some(true), "{line}");
-                let output = data["result"]["content"].as_str().unwrap().to_owned();
-                acts.push(Act::Result(output, !data["success"].as_bool().unwrap()));
+                // What stands beside an error is not told to the model.
+                let failed = !data["success"].as_bool().unwrap();
+                let output = if failed { &data["error"]["message"] } else { &data["result"]["content"] };
+                acts.push(Act::Result(output.as_str().unwrap().to_owned(), failed));
             }
             "session.compaction_complete" => {
                 acts.push(Act::Summary(data["summaryContent"].as_str().unwrap().to_owned()));
