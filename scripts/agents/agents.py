@@ -13,6 +13,11 @@ def texts(value):
     """All texts of a document in order, with every run of space as one."""
     if isinstance(value, str):
         yield " ".join(value.split())
+        try:
+            # Outputs of old calls are documents of their own.
+            yield from texts(json.loads(value)) if value.startswith("{") else ()
+        except ValueError:
+            pass
     elif isinstance(value, list):
         for part in value:
             yield from texts(part)

@@ -97,43 +97,88 @@ fn read_back(agent: &str, file: &[u8]) -> Vec<Message> {
         .collect()
 }
 
-/// What messages say when all that the writers declare as lost is left out.
+/// What messages say when all that the writers declare as lost is left out, and when what is said while calls wait comes behind
+/// their results.
+#[derive(Default)]
+struct Expected {
+    acts: Vec<Act>,
+    /// The calls that wait.
+    open: Vec<String>,
+    /// Words that wait for them.
+    held: Vec<String>,
+    /// Whether the last answer can be added to.
+    is_answering: bool,
+}
+
 fn acts(messages: &[Message]) -> Vec<Act> {
-    let mut acts = Vec::new();
-    let mut open = Vec::new();
+    let mut expected = Expected::default();
     for message in messages {
-        let texts = |blocks: &[Block]| blocks.iter().filter_map(words).collect::<Vec<_>>().join("\n\n");
-        if message.standing == Standing::Summary {
-            let text = texts(&message.blocks);
-            if !text.is_empty() {
-                open.clear();
-                acts.push(Act::Summary(text));
-            }
-        } else if message.author == Author::Model {
-            let mut calls = Vec::new();
-            for block in &message.blocks {
-                if let Block::Call { id, name, input } = block {
-                    open.push(id.clone());
-                    calls.push((plain(name), if input.is_object() { input.clone() } else { json!({"input": input}) }));
+        expected.message(message);
+    }
+    expected.release();
+    expected.acts
+}
+
+impl Expected {
+    fn release(&mut self) {
+        self.acts.extend(self.held.drain(..).map(Act::Words));
+    }
+
+    fn message(&mut self, message: &Message) {
+        let text = message.blocks.iter().filter_map(words).collect::<Vec<_>>().join("\n\n");
+        match (message.author, message.standing) {
+            (_, Standing::Summary) => {
+                if !(self.held.is_empty() && text.is_empty()) {
+                    self.open.clear();
                 }
+                self.is_answering = false;
+                self.release();
+                self.acts.extend((!text.is_empty()).then_some(Act::Summary(text)));
             }
-            push_answer(&mut acts, texts(&message.blocks), calls);
-        } else if message.author != Author::System {
-            for block in &message.blocks {
-                let Block::Result { id, content, is_error } = block else { continue };
-                if open.contains(id) {
-                    open.retain(|call| call != id);
-                    let output = content.iter().filter_map(words).collect::<Vec<_>>().join("\n");
-                    acts.push(Act::Result(output, *is_error));
-                }
-            }
-            let text = texts(&message.blocks);
-            if !text.is_empty() {
-                acts.push(Act::Words(text));
-            }
+            (Author::System, _) => {}
+            (Author::Model, _) => self.answer(message, text),
+            _ => self.others(message, text),
         }
     }
-    acts
+
+    fn answer(&mut self, message: &Message, text: String) {
+        if !self.held.is_empty() || !self.is_answering {
+            self.open.clear();
+            self.release();
+        }
+        self.is_answering = true;
+        let mut calls = Vec::new();
+        for block in &message.blocks {
+            if let Block::Call { id, name, input } = block {
+                self.open.push(id.clone());
+                calls.push((plain(name), if input.is_object() { input.clone() } else { json!({"input": input}) }));
+            }
+        }
+        push_answer(&mut self.acts, text, calls);
+    }
+
+    fn others(&mut self, message: &Message, text: String) {
+        let results = message.blocks.iter().filter(|block| matches!(block, Block::Result { .. }));
+        self.is_answering &= results.clone().count() == 0 && !self.open.is_empty();
+        for block in results {
+            let Block::Result { id, content, is_error } = block else { continue };
+            if self.open.contains(id) {
+                self.open.retain(|call| call != id);
+                let output = content.iter().filter_map(words).collect::<Vec<_>>().join("\n");
+                self.acts.push(Act::Result(output, *is_error));
+            }
+        }
+        if !text.is_empty()
+            || (!self.open.is_empty() && message.blocks.iter().all(|block| !matches!(block, Block::Result { .. })))
+        {
+            self.held.push(text);
+        }
+        if self.open.is_empty() {
+            self.release();
+        }
+        self.held.retain(|text| !text.is_empty() || !self.open.is_empty());
+        self.acts.retain(|act| *act != Act::Words(String::new()));
+    }
 }
 
 /// Records of one answer may be one or several, and the texts of an answer may stand before its calls.

@@ -261,7 +261,9 @@ impl CodexWriter {
         if from != json!(self.id) {
             meta.insert("id".to_owned(), json!(self.id));
             meta.insert("session_id".to_owned(), json!(self.id));
-            meta.insert("forked_from_id".to_owned(), from);
+            if from.as_str().is_some_and(|from| Uuid::parse_str(from).is_ok()) {
+                meta.insert("forked_from_id".to_owned(), from);
+            }
             meta.insert("timestamp".to_owned(), json!(time(self.session.created_at)));
         }
         meta.shift_remove("history_base");
@@ -343,13 +345,12 @@ impl Writer for CodexWriter {
 
     fn keep(&mut self, record: &[u8]) -> bool {
         let Ok((line, _)) = read::<Line>(record) else { return true };
-        // The program no longer opens files of lines without an envelope.
-        if matches!(line.shape(), Shape::BareHeader | Shape::BareItem) {
-            return false;
-        }
+        let is_enveloped = line.shape() == Shape::Enveloped;
         let Ok(reading) = line.read(record) else { return true };
-        if std::mem::take(&mut self.is_bare) && reading.part != Part::Meta {
-            // Nor those that lost their first line.
+        // The program no longer opens files of lines without an envelope, nor those that lost their first line; nor any whose id
+        // is no UUID.
+        let is_named = reading.payload.id.as_deref().is_some_and(|id| Uuid::parse_str(id).is_ok());
+        if std::mem::take(&mut self.is_bare) && !(is_enveloped && reading.part == Part::Meta && is_named) {
             return false;
         }
         self.note(record, &reading);

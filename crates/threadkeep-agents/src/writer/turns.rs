@@ -124,6 +124,8 @@ pub(crate) struct Turns<A> {
     chain: Chain,
     /// The answer that more may be added to.
     answer: Option<Answer>,
+    /// What the person said while calls wait for their results: hosts want these first.
+    held: Vec<Message>,
     calls: Calls,
     /// The tools of the calls that wait, by the ids that were written.
     tools: HashMap<String, String>,
@@ -132,8 +134,15 @@ pub(crate) struct Turns<A> {
 
 impl<A: Acts> Turns<A> {
     pub(crate) fn new(session: &Session, acts: A) -> Self {
-        let (answer, losses) = (None, Losses::default());
-        Self { acts, chain: Chain::new(session), answer, calls: Calls::default(), tools: HashMap::new(), losses }
+        Self {
+            acts,
+            chain: Chain::new(session),
+            answer: None,
+            held: Vec::new(),
+            calls: Calls::default(),
+            tools: HashMap::new(),
+            losses: Losses::default(),
+        }
     }
 
     /// Writes the answer that is open.
@@ -144,8 +153,34 @@ impl<A: Acts> Turns<A> {
         }
     }
 
+    /// Gives up the calls that wait, for a result behind what follows would answer nothing to a host; writes what was held back.
+    fn give_up(&mut self, out: &mut Vec<u8>) {
+        self.close(out);
+        self.calls.finish(&mut self.losses);
+        self.tools.clear();
+        self.release(out);
+    }
+
+    /// Writes what was held back.
+    fn release(&mut self, out: &mut Vec<u8>) {
+        for message in std::mem::take(&mut self.held) {
+            self.others(&message, out);
+        }
+    }
+
+    /// Everything that was said up to here, before something else.
+    fn settle(&mut self, out: &mut Vec<u8>) {
+        self.close(out);
+        if !self.held.is_empty() {
+            self.give_up(out);
+        }
+    }
+
     /// The model's blocks. Calls that were made together are answered together, so they must stand in one answer.
     fn answers(&mut self, message: &Message, out: &mut Vec<u8>) {
+        if !self.held.is_empty() || (self.answer.is_none() && self.calls.is_waiting()) {
+            self.give_up(out);
+        }
         let waits = self.calls.is_waiting();
         let goes_on = |open: &Answer| waits || message.response.is_none() || open.response == message.response;
         if !self.answer.as_ref().is_some_and(goes_on) {
@@ -177,6 +212,7 @@ impl<A: Acts> Turns<A> {
 
     /// The words and results of anyone but the model: results first, as hosts want them.
     fn others(&mut self, message: &Message, out: &mut Vec<u8>) {
+        self.chain.at = message.created_at.unwrap_or(self.chain.at);
         let mut words = Vec::new();
         for block in &message.blocks {
             match block {
@@ -189,6 +225,11 @@ impl<A: Acts> Turns<A> {
             return;
         }
         let is_injected = message.standing == Standing::Injected || message.author == Author::Tool;
+        if self.calls.is_waiting() {
+            let standing = if is_injected { Standing::Injected } else { Standing::Said };
+            let said = Message { standing, created_at: message.created_at, ..Message::said(Author::Person, words) };
+            return self.held.push(said);
+        }
         self.losses.add(lost::INJECTED, u64::from(is_injected && !A::SETS_INJECTED_APART));
         self.acts.words(words, is_injected, &mut self.chain, out);
     }
@@ -275,20 +316,27 @@ impl<A: Acts> Writer for Turns<A> {
         if message.author == Author::System && message.standing != Standing::Summary {
             return self.losses.count(lost::INSTRUCTIONS);
         }
-        if message.author == Author::Model && message.standing != Standing::Summary {
-            return self.answers(message, out);
-        }
-        // The answer was given before.
-        self.close(out);
-        self.chain.at = message.created_at.unwrap_or(self.chain.at);
-        match message.standing {
-            Standing::Summary => self.summary(message, out),
-            Standing::Said | Standing::Injected => self.others(message, out),
+        let is_result = |block: &Block| matches!(block, Block::Result { .. });
+        match (message.author, message.standing) {
+            (_, Standing::Summary) => {
+                self.settle(out);
+                self.chain.at = message.created_at.unwrap_or(self.chain.at);
+                self.summary(message, out);
+            }
+            (Author::Model, _) => self.answers(message, out),
+            _ if self.calls.is_waiting() && !message.blocks.iter().any(is_result) => self.held.push(message.clone()),
+            _ => {
+                self.close(out);
+                self.others(message, out);
+                if !self.calls.is_waiting() {
+                    self.release(out);
+                }
+            }
         }
     }
 
     fn carry(&mut self, record: &[u8], out: &mut Vec<u8>) -> bool {
-        self.close(out);
+        self.settle(out);
         let Ok((line, _)) = read::<Value>(record) else { return false };
         let Some(entry) = self.acts.entry(&line) else { return false };
         let is_carried = self.acts.carry(record, &line, &entry, &mut self.chain, out);
@@ -313,13 +361,12 @@ impl<A: Acts> Writer for Turns<A> {
     }
 
     fn gap(&mut self, id: Option<&str>, out: &mut Vec<u8>) {
-        self.close(out);
+        self.settle(out);
         self.acts.gap(id, &mut self.chain, out);
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Written {
-        self.close(out);
-        self.calls.finish(&mut self.losses);
+        self.give_up(out);
         let companions = self.acts.finish(&mut self.chain, out);
         Written { companions, losses: self.losses.take() }
     }

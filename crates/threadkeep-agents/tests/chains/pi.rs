@@ -47,6 +47,7 @@ impl Reader {
             "message" => self.message(&entry["message"]),
             "custom_message" => {
                 assert!(entry["customType"].is_string() && entry["display"].is_boolean());
+                self.waiting.clear();
                 self.acts.push(Act::Words(texts(&entry["content"], "\n\n")));
             }
             "compaction" => {
@@ -63,7 +64,10 @@ impl Reader {
     fn message(&mut self, message: &Value) {
         assert!(message["timestamp"].is_u64());
         match message["role"].as_str().unwrap() {
-            "user" => self.acts.push(Act::Words(texts(&message["content"], "\n\n"))),
+            "user" => {
+                self.waiting.clear();
+                self.acts.push(Act::Words(texts(&message["content"], "\n\n")));
+            }
             "assistant" => self.answer(message),
             "toolResult" => {
                 let id = message["toolCallId"].as_str().unwrap();
@@ -78,6 +82,8 @@ impl Reader {
     }
 
     fn answer(&mut self, message: &Value) {
+        // The program gives calls that have none a result of its own, and a host refuses one that comes later.
+        self.waiting.clear();
         for key in ["api", "provider", "model"] {
             assert!(message[key].as_str().is_some_and(|word| !word.is_empty()), "{message}");
         }
