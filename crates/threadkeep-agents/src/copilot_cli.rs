@@ -214,7 +214,7 @@ fn answer(data: &Value) -> Entry {
         calls.iter().map(|asked| call(str_at(asked, "toolCallId"), str_at(asked, "name"), asked.get("arguments"))),
     );
     let says = ThreadFacts { model: word_at(data, "model").map(str::to_owned), ..ThreadFacts::default() };
-    Entry { says, ..Entry::said(Voice::Model, blocks) }
+    Entry { says, ..Entry::said(if blocks.is_empty() { Voice::Nobody } else { Voice::Model }, blocks) }
 }
 
 fn result(data: &Value) -> Block {

@@ -209,7 +209,9 @@ fn answer(message: &Value, blocks: Vec<Block>) -> Entry {
     };
     let tokens = message.get("usage").and_then(|usage| Tokens::of(tokens(usage)));
     let note = labelled(str_at(message, "stopReason"), str_at(message, "errorMessage"), NOTE_CHARS);
-    Entry { says, tokens, note, ..Entry::said(Voice::Model, blocks) }
+    // An answer that failed before it began says nothing.
+    let voice = if blocks.is_empty() { Voice::Nobody } else { Voice::Model };
+    Entry { says, tokens, note, ..Entry::said(voice, blocks) }
 }
 
 /// What came from and went to the cache is counted apart from the input.

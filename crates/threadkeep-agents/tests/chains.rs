@@ -158,8 +158,9 @@ impl Expected {
     }
 
     fn others(&mut self, message: &Message, text: String) {
-        let results = message.blocks.iter().filter(|block| matches!(block, Block::Result { .. }));
-        self.is_answering &= results.clone().count() == 0 && !self.open.is_empty();
+        let results: Vec<&Block> =
+            message.blocks.iter().filter(|block| matches!(block, Block::Result { .. })).collect();
+        self.is_answering &= results.is_empty() && !self.open.is_empty();
         for block in results {
             let Block::Result { id, content, is_error } = block else { continue };
             if self.open.contains(id) {
@@ -168,16 +169,15 @@ impl Expected {
                 self.acts.push(Act::Result(output, *is_error));
             }
         }
-        if !text.is_empty()
-            || (!self.open.is_empty() && message.blocks.iter().all(|block| !matches!(block, Block::Result { .. })))
-        {
-            self.held.push(text);
+        // What a result came with stands behind it, and what was held back behind that.
+        match (text.is_empty(), self.open.is_empty()) {
+            (true, _) => {}
+            (false, true) => self.acts.push(Act::Words(text)),
+            (false, false) => self.held.push(text),
         }
         if self.open.is_empty() {
             self.release();
         }
-        self.held.retain(|text| !text.is_empty() || !self.open.is_empty());
-        self.acts.retain(|act| *act != Act::Words(String::new()));
     }
 }
 

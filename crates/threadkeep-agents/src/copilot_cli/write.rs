@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::CopilotCli;
 use crate::conversation::{Block, MediaData};
-use crate::json::{with_values, write_line};
+use crate::facts::is_uuid;
+use crate::json::{str_at, with_values, write_line};
 use crate::lines::{Entry, Format};
 use crate::writer::{Acts, Answer, Chain, Companion, Outcome, Session, time};
 
@@ -148,7 +149,8 @@ impl Acts for CopilotActs {
         if entry.is_beside || matches!(kind, "session.start" | "session.snapshot_rewind") {
             return true;
         }
-        let id = entry.id.clone().filter(|id| !chain.has(id)).unwrap_or_else(|| chain.made("event").to_string());
+        let fits = |id: &String| is_uuid(id) && !chain.has(id);
+        let id = entry.id.clone().filter(fits).unwrap_or_else(|| chain.made("event").to_string());
         let (new_id, parent) = (json!(id), json!(chain.last));
         let mut changes = Vec::new();
         if line.get("id") != Some(&new_id) {
@@ -164,9 +166,16 @@ impl Acts for CopilotActs {
         true
     }
 
+    fn keep(&mut self, line: &Value, _chain: &Chain) -> bool {
+        // The program refuses a session with an event whose id is none.
+        is_uuid(str_at(line, "id"))
+    }
+
     fn gap(&mut self, id: Option<&str>, chain: &mut Chain, out: &mut Vec<u8>) {
         let data = json!({"infoType": TAKEN, "message": TAKEN});
-        let id = id.filter(|id| !chain.has(id)).map_or_else(|| chain.made("event").to_string(), str::to_owned);
+        let id = id
+            .filter(|id| is_uuid(id) && !chain.has(id))
+            .map_or_else(|| chain.made("event").to_string(), str::to_owned);
         event_named("session.info", &id, &data, chain, out);
     }
 

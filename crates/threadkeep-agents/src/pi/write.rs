@@ -190,10 +190,13 @@ impl Acts for PiActs {
         true
     }
 
-    fn keep(&mut self, line: &Value, _chain: &Chain) -> bool {
+    fn keep(&mut self, line: &Value, chain: &Chain) -> bool {
         if str_at(line, "type") == "session" {
             self.has_header = true;
             self.is_unlinked |= u64_at(line, "version") < 2;
+            // The program goes on in the folder that the header names, and nowhere else.
+            let folder = chain.session.cwd.as_deref().and_then(Path::to_str);
+            return folder.is_none_or(|folder| folder == str_at(line, "cwd"));
         }
         self.has_header
     }

@@ -10,7 +10,7 @@ use uuid::{Uuid, Variant};
 
 use super::QwenCode;
 use crate::conversation::{Block, MediaData};
-use crate::json::{with_values, write_line};
+use crate::json::{str_at, with_values, write_line};
 use crate::lines::{Entry, Format};
 use crate::writer::{Acts, Answer, Chain, Companion, NOWHERE, Outcome, Session, dashed, time};
 
@@ -153,6 +153,10 @@ impl Acts for QwenActs {
         if line.get("sessionId") != Some(&session) {
             changes.push(("sessionId", &session));
         }
+        let folder = json!(chain.session.cwd.as_deref().and_then(Path::to_str));
+        if !folder.is_null() && line.get("cwd") != Some(&folder) {
+            changes.push(("cwd", &folder));
+        }
         // A record that is written again goes on with the first one, so both name what that stands behind.
         if !chain.has(uuid) && line.get("parentUuid") != Some(&parent) {
             changes.push(("parentUuid", &parent));
@@ -162,6 +166,12 @@ impl Acts for QwenActs {
         out.push(b'\n');
         chain.step(uuid);
         true
+    }
+
+    fn keep(&mut self, line: &Value, chain: &Chain) -> bool {
+        // The program takes a session for one of the folder that its first record names.
+        let folder = chain.session.cwd.as_deref().and_then(Path::to_str);
+        chain.last.is_some() || folder.is_none_or(|folder| folder == str_at(line, "cwd"))
     }
 
     fn gap(&mut self, id: Option<&str>, chain: &mut Chain, out: &mut Vec<u8>) {

@@ -324,9 +324,11 @@ impl<A: Acts> Writer for Turns<A> {
                 self.summary(message, out);
             }
             (Author::Model, _) => self.answers(message, out),
-            _ if self.calls.is_waiting() && !message.blocks.iter().any(is_result) => self.held.push(message.clone()),
             _ => {
-                self.close(out);
+                if !self.calls.is_waiting() || message.blocks.iter().any(is_result) {
+                    // The answer was given before.
+                    self.close(out);
+                }
                 self.others(message, out);
                 if !self.calls.is_waiting() {
                     self.release(out);

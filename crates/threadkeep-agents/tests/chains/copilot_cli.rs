@@ -16,7 +16,7 @@ pub(crate) fn read(lines: &[Value]) -> Vec<Act> {
     let mut calls: HashMap<String, bool> = HashMap::new();
     for line in lines {
         let id = line["id"].as_str().unwrap();
-        assert!(ids.insert(id), "{id} stands twice");
+        assert!(id.len() == 36 && ids.insert(id), "{id} is none, or stands twice");
         assert_eq!(line["parentId"].as_str(), last, "{line}");
         last = Some(id);
         assert!(line["timestamp"].as_str().unwrap().ends_with('Z') && line.get("ephemeral").is_none());

@@ -7,6 +7,7 @@ use threadkeep::{ListQuery, StoreOptions};
 use threadkeep_agents::codecs;
 use threadkeep_agents::export::{Export, codec_for};
 use threadkeep_agents::import::{ImportOptions, Importer};
+use threadkeep_agents::writer::Session;
 
 use super::{AGENTS, strictly};
 
@@ -85,6 +86,25 @@ fn an_agents_own_file_comes_back_as_it_was() {
             let text = String::from_utf8(out).unwrap();
             assert!(text.starts_with("{\"type\":\"session\"") || text.starts_with("{\"cwd\""), "{text}");
             assert!(text.contains("Count to three") && text.contains("Two, again"), "{text}");
+        }
+    }
+}
+
+/// pi and Qwen Code find no session of another folder, so one that is to be gone on with elsewhere is written anew.
+#[test]
+fn a_file_of_another_folder_is_not_kept() {
+    let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files");
+    for (agent, name) in [
+        ("pi", "2026-04-02T09-00-00-000Z_019d4a00-1111-7222-8333-444455556666.jsonl"),
+        ("qwen-code", "7f0a1b2c-1111-4222-8333-444455556666.jsonl"),
+    ] {
+        let bytes = std::fs::read(files.join(agent).join(name)).unwrap();
+        let first = bytes.split(|byte| *byte == b'\n').next().unwrap();
+        let codec = codec_for(agent).unwrap();
+        for (cwd, is_kept) in [("/home/dev/webshop", true), ("/elsewhere", false)] {
+            let at = threadkeep::Timestamp(0);
+            let session = Session { cwd: Some(cwd.into()), ..Session::new("7f0a1b2c-1111-4222-8333-444455556666", at) };
+            assert_eq!(codec.writer(&session).unwrap().keep(first), is_kept, "{agent} {cwd}");
         }
     }
 }
