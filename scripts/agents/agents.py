@@ -35,7 +35,7 @@ class Agent:
 
     def version(self):
         done = subprocess.run([self.binary, "--version"], capture_output=True, text=True, timeout=SECONDS)
-        return done.stdout.strip()
+        return (done.stdout or done.stderr).strip()
 
     def run(self, arguments, project, environment):
         base = {"PATH": os.environ["PATH"], "HOME": str(project.parent), "TERM": "dumb"}
@@ -97,6 +97,50 @@ class ClaudeCode(Agent):
         return "\n".join(texts(asked.get("messages")))
 
 
+class Pi(Agent):
+    name = "pi"
+    program = "pi"
+
+    def resume(self, model, home, project, export, prompt):
+        host = {"baseUrl": f"{model.address}/v1", "api": "openai-completions", "apiKey": "x", "models": [
+            {"id": "mock-model", "name": "mock-model", "reasoning": False, "input": ["text", "image"],
+             "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
+             "contextWindow": 128000, "maxTokens": 4096}]}
+        (home / "models.json").write_text(json.dumps({"providers": {"mock": host}}))
+        return self.run(["-p", "--provider", "mock", "--model", "mock-model", *export["command"][1:], prompt],
+                        project, {"PI_CODING_AGENT_DIR": str(home), "PI_OFFLINE": "1"})
+
+    def history(self, asked):
+        return "\n".join(texts(asked.get("messages")))
+
+
+class QwenCode(Agent):
+    name = "qwen-code"
+    program = "qwen"
+
+    def resume(self, model, home, project, export, prompt):
+        return self.run(["--auth-type", "openai", "-y", *export["command"][1:], "-p", prompt], project, {
+            "QWEN_RUNTIME_DIR": str(home), "OPENAI_API_KEY": "x", "OPENAI_BASE_URL": f"{model.address}/v1",
+            "OPENAI_MODEL": "mock-model"})
+
+    def history(self, asked):
+        return "\n".join(texts(asked.get("messages")))
+
+
+class CopilotCli(Agent):
+    name = "copilot-cli"
+    program = "copilot"
+
+    def resume(self, model, home, project, export, prompt):
+        return self.run([*export["command"][1:], "-p", prompt, "--allow-all-tools"], project, {
+            "COPILOT_HOME": str(home), "COPILOT_PROVIDER_BASE_URL": f"{model.address}/v1",
+            "COPILOT_PROVIDER_TYPE": "openai", "COPILOT_PROVIDER_API_KEY": "x", "COPILOT_MODEL": "mock-model",
+            "COPILOT_OFFLINE": "true", "COPILOT_AUTO_UPDATE": "false"})
+
+    def history(self, asked):
+        return "\n".join(texts(asked.get("messages")))
+
+
 def call(server, number, method, parameters):
     """Asks an app server, and gives its answer."""
     request = {"id": number, "method": method, "params": parameters}
@@ -112,4 +156,4 @@ def call(server, number, method, parameters):
     return {}
 
 
-AGENTS = {agent.name: agent for agent in (Codex, ClaudeCode)}
+AGENTS = {agent.name: agent for agent in (Codex, ClaudeCode, Pi, QwenCode, CopilotCli)}

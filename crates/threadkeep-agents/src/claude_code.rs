@@ -3,7 +3,6 @@
 mod facts;
 mod line;
 mod message;
-mod tree;
 mod view;
 mod write;
 
@@ -12,13 +11,14 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use threadkeep::{Kind, Timestamp, View, ViewCodec};
 
-use self::facts::{Gathered, is_uuid};
+use self::facts::Gathered;
 use self::line::Line;
-use self::tree::{Note, Tree};
 use crate::codec::{Codec, KnownRecord, Place, Record, RecordNo, Skip, SourceReader, ThreadFacts};
 use crate::conversation::Message;
+use crate::facts::is_uuid;
 use crate::json::{Word, read};
 use crate::segments::{Segment, Segments};
+use crate::tree::{self, Note, Tree};
 use crate::writer::{Invocation, Session, Writer};
 
 /// The format tag and short name.
@@ -78,6 +78,19 @@ impl Codec for ClaudeCode {
             .into_iter()
             .map(|folder| home.join(folder))
             .collect()
+    }
+
+    fn beside(&self, path: &Path) -> Vec<PathBuf> {
+        vec![path.with_extension("meta.json")]
+    }
+
+    fn add_beside(&self, bytes: &[u8], facts: &mut ThreadFacts) {
+        if facts.parent_session.is_some()
+            && let Some(agent) = sub_agent(bytes)
+        {
+            facts.persona = facts.persona.take().or(agent.role);
+            facts.title = facts.title.take().or(agent.description);
+        }
     }
 
     fn message(&self, _kind: &Kind, content: &[u8]) -> Option<Message> {

@@ -176,11 +176,27 @@ pub trait Codec: ViewCodec {
         None
     }
 
+    /// Other environment variables that name folders with sessions.
+    fn more_variables(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Where the agent keeps its sessions below a home directory, most likely first.
     fn homes(&self, home: &Path) -> Vec<PathBuf>;
 
     /// Starts reading a file. `state` is what [`SourceReader::state`] gave at the end of an earlier run.
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader>;
+
+    /// Small files beside a session's own that say more of its thread, the most telling one last.
+    fn beside(&self, path: &Path) -> Vec<PathBuf> {
+        let _ = path;
+        Vec::new()
+    }
+
+    /// Adds what such a file says to what is known of the thread.
+    fn add_beside(&self, bytes: &[u8], facts: &mut ThreadFacts) {
+        let _ = (bytes, facts);
+    }
 
     /// What a record says to another agent; nothing for settings, telemetry and what is damaged.
     fn message(&self, kind: &Kind, content: &[u8]) -> Option<Message> {

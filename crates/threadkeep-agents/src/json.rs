@@ -9,7 +9,9 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use threadkeep::View;
+use threadkeep::{Timestamp, View};
+
+use crate::tree::{self, Parent};
 
 /// The longest word that is kept; ids, paths and titles are shorter.
 const MAX_WORD_BYTES: usize = 4096;
@@ -170,9 +172,13 @@ pub(crate) struct Word(pub(crate) Option<String>);
 
 impl Loose for Word {
     fn text(text: &str) -> Self {
-        // NUL can't be stored as text on every engine, so such a word is no word.
-        Self((!text.trim().is_empty() && text.len() <= MAX_WORD_BYTES && !text.contains('\0')).then(|| text.to_owned()))
+        Self(is_word(text).then(|| text.to_owned()))
     }
+}
+
+/// NUL can't be stored as text on every engine, so what holds one is no word.
+fn is_word(text: &str) -> bool {
+    !text.trim().is_empty() && text.len() <= MAX_WORD_BYTES && !text.contains('\0')
 }
 
 impl Word {
@@ -443,6 +449,40 @@ pub(crate) fn str_at<'a>(value: &'a Value, key: &str) -> &'a str {
 /// The number under a key, or 0.
 pub(crate) fn u64_at(value: &Value, key: &str) -> u64 {
     value.get(key).and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// The text under a key as a word: short, not blank and storable ([`Word`]).
+pub(crate) fn word_at<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
+    Some(str_at(value, key)).filter(|text| is_word(text))
+}
+
+/// The time under a key: RFC 3339, or milliseconds since the epoch.
+pub(crate) fn time_at(value: &Value, key: &str) -> Option<Timestamp> {
+    match value.get(key)? {
+        Value::String(text) => Timestamp::parse(text),
+        number => number.as_i64().filter(|millis| *millis > 0).map(Timestamp),
+    }
+}
+
+/// What a record says of its parent under a key.
+pub(crate) fn parent_at(value: &Value, key: &str) -> Parent {
+    match value.get(key) {
+        Some(Value::Null) => Parent::Root,
+        Some(Value::String(id)) if !id.is_empty() => Parent::To(tree::key(id)),
+        _ => Parent::Unsaid,
+    }
+}
+
+/// `name: text`, without the colon when there is no text.
+pub(crate) fn labelled(name: &str, said: &str, max: usize) -> String {
+    let said = one_line(said, max);
+    let name = if name.is_empty() { "event" } else { name };
+    if said.is_empty() { name.to_owned() } else { format!("{name}: {said}") }
+}
+
+/// The first text that an object offers under one of some keys.
+pub(crate) fn first_text<'a>(value: &'a Value, keys: &[&str]) -> &'a str {
+    keys.iter().map(|key| str_at(value, key)).find(|said| !said.is_empty()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -6,17 +6,44 @@
 
 use std::sync::Arc;
 
+use crate::lines::Lines;
+
+mod antigravity;
+mod blocks;
 pub mod claude_code;
 pub mod codec;
 pub mod codex;
 pub mod conversation;
+mod copilot_cli;
+mod cursor;
+mod droid;
 pub mod export;
+mod facts;
+mod grok_build;
 pub mod import;
 mod json;
+mod kimi;
+mod lines;
+mod pi;
+mod qwen_code;
 pub mod segments;
+mod tree;
 pub mod writer;
 
 /// All codecs, in the order in which they are asked whether a file is theirs.
 pub fn codecs() -> Vec<Arc<dyn codec::Codec>> {
-    vec![Arc::new(codex::Codex), Arc::new(claude_code::ClaudeCode)]
+    vec![
+        Arc::new(codex::Codex),
+        Arc::new(claude_code::ClaudeCode),
+        Arc::new(Lines(pi::PI)),
+        Arc::new(Lines(pi::OPENCLAW)),
+        Arc::new(Lines(pi::OMP)),
+        Arc::new(Lines(qwen_code::QwenCode)),
+        Arc::new(Lines(copilot_cli::CopilotCli)),
+        Arc::new(Lines(antigravity::Antigravity)),
+        Arc::new(Lines(droid::Droid)),
+        Arc::new(Lines(grok_build::GrokBuild)),
+        Arc::new(Lines(kimi::Kimi)),
+        Arc::new(Lines(cursor::Cursor)),
+    ]
 }

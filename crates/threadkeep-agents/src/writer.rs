@@ -5,8 +5,9 @@
 
 mod calls;
 mod losses;
+mod turns;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use threadkeep::Timestamp;
 use uuid::Uuid;
@@ -15,6 +16,10 @@ use crate::conversation::{MediaData, Message};
 
 pub(crate) use calls::{Calls, tool_name};
 pub(crate) use losses::{Losses, lost};
+pub(crate) use turns::{Acts, Answer, Chain, Outcome, Turns};
+
+/// The folder of a session that has none, for agents that want one: they refuse a folder that does not exist.
+pub(crate) const NOWHERE: &str = "/";
 
 /// What is said of a session beside its messages.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,6 +90,18 @@ impl Session {
         hasher.finalize_xof().fill(&mut bytes);
         uuid::Builder::from_random_bytes(bytes).into_uuid()
     }
+}
+
+/// A path in a folder's name as several agents have it: all but letters and digits of ASCII are dashes, by UTF-16's count.
+pub(crate) fn dashed(path: &Path) -> Option<String> {
+    let mut name = String::new();
+    for letter in path.to_str()?.chars() {
+        match letter {
+            letter if letter.is_ascii_alphanumeric() => name.push(letter),
+            letter => name.extend(std::iter::repeat_n('-', letter.len_utf16())),
+        }
+    }
+    Some(name)
 }
 
 /// A time as files have it; one that no calendar has is the beginning of time.

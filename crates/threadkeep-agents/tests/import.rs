@@ -7,6 +7,8 @@
 mod changes;
 #[path = "import/forks.rs"]
 mod forks;
+#[path = "import/lines.rs"]
+mod lines;
 #[path = "import/masking.rs"]
 mod masking;
 #[path = "import/turn_repair.rs"]
@@ -67,8 +69,12 @@ fn every_sample_is_imported_once_verifies_and_is_given_back() {
     }
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(StoreOptions::folder(folder.path().join("store"))).unwrap();
-    for agent in ["codex", "claude-code"] {
+    let agents: Vec<&str> = threadkeep_agents::codecs().iter().map(|codec| codec.agent()).collect();
+    for agent in agents {
         let path = samples().join(agent);
+        if !path.is_dir() {
+            continue;
+        }
         let first = import(&store, &path);
         eprintln!("{agent}: {:?} {:?} {:?}", first.files, first.threads, first.items);
         for problem in &first.problems {

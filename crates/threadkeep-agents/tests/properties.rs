@@ -13,7 +13,7 @@ use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 use threadkeep_agents::claude_code::ClaudeCode;
 use threadkeep_agents::codec::Codec;
-use threadkeep_agents::codex::Codex;
+use threadkeep_agents::codecs;
 use threadkeep_agents::segments::{Position, Segment, Segments};
 
 /// Pieces that files are made of, good and bad.
@@ -96,9 +96,10 @@ proptest! {
 
     #[test]
     fn any_bytes_have_a_view(bytes in prop::collection::vec(piece(), 0..4).prop_map(|pieces| pieces.concat())) {
-        use threadkeep::ViewCodec;
-        ClaudeCode.view(&threadkeep::Kind::Message, &bytes);
-        Codex.view(&threadkeep::Kind::Message, &bytes);
+        for codec in codecs() {
+            codec.view(&threadkeep::Kind::Message, &bytes);
+            codec.message(&threadkeep::Kind::Message, &bytes);
+        }
     }
 }
 
@@ -111,7 +112,7 @@ fn nesting_costs_no_stack() {
     );
     let segments = run::segments(deep.as_bytes());
     assert_eq!(run::joined(&segments), deep.as_bytes());
-    for codec in [Arc::new(ClaudeCode) as Arc<dyn Codec>, Arc::new(Codex)] {
+    for codec in codecs() {
         run::read(&codec, Path::new("x.jsonl"), &segments, None);
         assert!(codec.view(&threadkeep::Kind::Message, segments[0].bytes()).damaged);
     }
@@ -319,4 +320,81 @@ proptest! {
         prop_assert!(whole.head.is_none_or(|head| (head as usize) < lines.len()));
         run::check_splits(&claude(), path, &segments, 1 + step);
     }
+
+    /// In a chain nothing but going back makes a branch, whatever the agents' programs note in between; and every link can be read.
+    #[test]
+    fn chains_can_be_read(
+        steps in prop::collection::vec((0usize..6, prop::option::of(any::<Index>())), 1..30),
+        broken in prop::collection::vec((any::<Index>(), 0usize..40), 0..4),
+        step in 0usize..4,
+    ) {
+        for (agent, write) in [("pi", pi as fn(&Chained) -> Value), ("qwen-code", qwen)] {
+            let codec = codecs().into_iter().find(|codec| codec.agent() == agent).unwrap();
+            let mut lines = Vec::new();
+            let mut went_back = false;
+            for (number, (kind, back)) in steps.iter().enumerate() {
+                let back = back.filter(|_| number > 0 && kind % 3 == 0).map(|back| back.index(number));
+                went_back |= back.is_some();
+                let after = back.or(number.checked_sub(1));
+                lines.push(Chained { number, kind: *kind, after });
+            }
+            let text = |lines: &[Chained]| lines.iter().map(|line| format!("{}\n", write(line))).collect::<String>();
+            let path = Path::new("s.jsonl");
+            let straight = text(&lines);
+            let segments = run::segments(straight.as_bytes());
+            let whole = run::read(&codec, path, &segments, None);
+            prop_assert_eq!(whole.placed().len(), lines.len());
+            prop_assert!(went_back || whole.branches() == 1);
+            run::check_results(&codec, &whole, &segments, &straight);
+            // Links to nowhere, to later records and in circles.
+            for (at, link) in &broken {
+                let at = at.index(lines.len());
+                lines[at].after = Some(*link);
+            }
+            let text = text(&lines);
+            let segments = run::segments(text.as_bytes());
+            prop_assert_eq!(run::read(&codec, path, &segments, None).placed().len(), lines.len());
+            run::check_splits(&codec, path, &segments, 1 + step);
+        }
+    }
+}
+
+/// A record that names the one before it.
+struct Chained {
+    number: usize,
+    kind: usize,
+    after: Option<usize>,
+}
+
+fn pi(line: &Chained) -> Value {
+    let number = line.number;
+    let message = match line.kind {
+        0 | 3 => json!({"role": "user", "content": "do it"}),
+        1 => {
+            json!({"role": "assistant", "content": [{"type": "toolCall", "id": format!("t{number}"), "name": "x", "arguments": {}}]})
+        }
+        2 => json!({"role": "toolResult", "toolCallId": format!("t{}", number.saturating_sub(1)), "content": "ok"}),
+        _ => Value::Null,
+    };
+    let kind = ["message", "message", "message", "message", "label", "compaction"][line.kind];
+    let parent = line.after.map(|after| format!("e{after}"));
+    json!({"type": kind, "id": format!("e{number}"), "parentId": parent, "message": message, "summary": "short"})
+}
+
+fn qwen(line: &Chained) -> Value {
+    let number = line.number;
+    let part = match line.kind {
+        1 => json!({"functionCall": {"id": format!("t{number}"), "name": "x", "args": {}}}),
+        2 => {
+            json!({"functionResponse": {"id": format!("t{}", number.saturating_sub(1)), "response": {"output": "ok"}}})
+        }
+        _ => json!({"text": "do it"}),
+    };
+    let kind = ["user", "assistant", "tool_result", "user", "system", "system"][line.kind];
+    let subtype = ["", "", "", "", "ui_telemetry", "chat_compression"][line.kind];
+    let parent = line.after.map(|after| format!("e{after}"));
+    json!({
+        "uuid": format!("e{number}"), "parentUuid": parent, "sessionId": "s", "type": kind, "subtype": subtype,
+        "message": {"parts": [part]}, "systemPayload": {"compressedHistory": [{"parts": [{"text": "short"}]}]},
+    })
 }

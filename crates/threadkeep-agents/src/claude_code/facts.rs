@@ -7,12 +7,10 @@ use serde::{Deserialize, Serialize};
 use threadkeep::{Timestamp, Usage};
 
 use super::line::{Line, Reading, Tokens};
-use super::tree::{Tree, key};
 use crate::codec::{PREVIEW_CHARS, TITLE_CHARS, ThreadFacts};
-use crate::json::one_line;
+use crate::facts::{Responses, is_uuid, keep, latest, push_bounded, shown};
+use crate::tree::{Tree, key};
 
-/// How many responses may be open at the same time: the lines of one stand close together, but sub-agents interleave.
-const OPEN_RESPONSES: usize = 32;
 /// How many summaries are remembered until the line that they name is known.
 const SUMMARIES: usize = 32;
 
@@ -29,8 +27,7 @@ pub(super) struct Gathered {
     summaries: VecDeque<(u64, String)>,
     /// The first command that was a prompt, for a session without a prompt in plain words.
     command: Option<String>,
-    /// The last responses, by key, with what was counted for them.
-    open: VecDeque<(u64, Usage)>,
+    open: Responses,
 }
 
 impl Gathered {
@@ -102,16 +99,7 @@ impl Gathered {
             (None, Some(uuid)) if request.is_empty() => uuid.to_owned(),
             (None, _) => format!("\n{request}"),
         };
-        let id = key(&id);
-        let known = self.open.iter().position(|(open, _)| *open == id);
-        let before = known.and_then(|at| self.open.remove(at)).map(|(_, usage)| usage).unwrap_or_default();
-        let after = if usage.output >= before.output { usage } else { before };
-        push_bounded(&mut self.open, (id, after), OPEN_RESPONSES);
-        let total = self.facts.usage.get_or_insert_default();
-        let recount = |total: u64, before: u64, after: u64| total.saturating_sub(before).saturating_add(after);
-        total.input = recount(total.input, before.input, after.input);
-        total.cached = recount(total.cached, before.cached, after.cached);
-        total.output = recount(total.output, before.output, after.output);
+        self.open.count(&mut self.facts.usage, &id, usage);
     }
 
     /// What is known of the thread; `stem` is the file's name without its ending, `parent` the session whose
@@ -140,35 +128,4 @@ pub(super) fn usage(tokens: Tokens) -> Usage {
     let cached = tokens.cache_read_input_tokens.or_zero();
     let fresh = tokens.input_tokens.or_zero().saturating_add(tokens.cache_creation_input_tokens.or_zero());
     Usage { input: fresh.saturating_add(cached), cached, output: tokens.output_tokens.or_zero(), reasoning: 0 }
-}
-
-/// Whether a name is a UUID in its usual form.
-pub(super) fn is_uuid(text: &str) -> bool {
-    let groups: Vec<usize> = text.split('-').map(str::len).collect();
-    groups == [8, 4, 4, 4, 12] && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
-}
-
-fn shown(text: &str, max: usize) -> Option<String> {
-    Some(one_line(text, max)).filter(|line| !line.is_empty())
-}
-
-/// The first one counts.
-fn keep(slot: &mut Option<String>, value: Option<&str>) {
-    if slot.is_none() {
-        *slot = value.map(str::to_owned);
-    }
-}
-
-/// The last one counts.
-fn latest(slot: &mut Option<String>, value: Option<String>) {
-    if value.is_some() {
-        *slot = value;
-    }
-}
-
-fn push_bounded<T>(queue: &mut VecDeque<T>, value: T, bound: usize) {
-    if queue.len() >= bound {
-        queue.pop_front();
-    }
-    queue.push_back(value);
 }

@@ -4,8 +4,8 @@ use serde::Deserialize;
 use threadkeep::{Kind, Role};
 
 use super::message::SYNTHETIC;
-use super::tree::{Arrival, Class, Parent, key};
 use crate::json::{Blocks, Flag, Link, Number, Object, Present, Said, Word};
+use crate::tree::{Arrival, Class, Parent, key};
 
 /// The keys that decide where a line stands and what it says of its thread.
 #[derive(Debug, Default, Deserialize)]

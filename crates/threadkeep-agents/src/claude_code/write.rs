@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 use threadkeep::{Timestamp, Usage};
 
-use super::facts::is_uuid;
 use super::line::Line;
-use super::tree::key;
 use crate::conversation::{Author, Block, MediaData, Message, Standing};
+use crate::facts::is_uuid;
 use crate::json::{Link, read, str_at, with_values, write_line};
-use crate::writer::{Calls, Losses, Session, Writer, Written, is_picture, lost, time, tool_name};
+use crate::tree::key;
+use crate::writer::{Calls, Losses, Session, Writer, Written, dashed, is_picture, lost, time, tool_name};
 
 /// The version whose form of lines is written, where the session names none.
 const VERSION: &str = "2.1.197";
@@ -41,19 +41,12 @@ pub(super) fn agent_file(session: &Session) -> Option<(&str, &str)> {
 
 /// The folder of a project: its path with everything but letters and digits of ASCII replaced.
 fn folder(cwd: &Path) -> Option<String> {
-    let cwd = cwd.to_str()?;
-    let mut name = String::new();
-    for letter in cwd.chars() {
-        match letter {
-            letter if letter.is_ascii_alphanumeric() => name.push(letter),
-            letter => name.extend(std::iter::repeat_n('-', letter.len_utf16())),
-        }
-    }
+    let mut name = dashed(cwd)?;
     if name.len() > FOLDER_CHARS {
         // The program has a hash of its own here, and finds folders by what stands before it.
         name.truncate(FOLDER_CHARS);
         name.push('-');
-        name.push_str(blake3::hash(cwd.as_bytes()).to_hex().get(..8)?);
+        name.push_str(blake3::hash(cwd.to_str()?.as_bytes()).to_hex().get(..8)?);
     }
     Some(name)
 }

@@ -14,6 +14,8 @@ use crate::segments::MAX_LINE_BYTES;
 const HEAD_BYTES: u64 = 64 << 10;
 /// How deep folders are searched; agents nest five levels.
 const MAX_LEVELS: usize = 16;
+/// How large a file may be that stands beside a session's own.
+const SMALL_BYTES: u64 = 1 << 20;
 const READ_BUFFER: usize = 256 << 10;
 /// How much of a file's end is looked at for its last time.
 const TAIL_BYTES: u64 = 16 << 10;
@@ -62,10 +64,12 @@ impl Found {
 pub fn scan(home: &Path, variable: &dyn Fn(&str) -> Option<PathBuf>) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for codec in crate::codecs() {
-        match codec.variable().and_then(variable).filter(|folder| !folder.as_os_str().is_empty()) {
+        let named = |name: &str| variable(name).filter(|folder| !folder.as_os_str().is_empty());
+        match codec.variable().and_then(named) {
             Some(folder) => folders.push(folder),
             None => folders.extend(codec.homes(home)),
         }
+        folders.extend(codec.more_variables().iter().copied().filter_map(named));
     }
     folders.retain(|folder| folder.is_dir());
     folders.sort();
@@ -150,6 +154,13 @@ pub(super) fn head(path: &Path) -> io::Result<Vec<u8>> {
         input.take(MAX_LINE_BYTES as u64).read_until(b'\n', &mut head)?;
     }
     Ok(head)
+}
+
+/// A small file as a whole; nothing where there is none, or where it is not small.
+pub(super) fn small(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(SMALL_BYTES + 1).read_to_end(&mut bytes).ok()?;
+    (bytes.len() as u64 <= SMALL_BYTES).then_some(bytes)
 }
 
 /// Opens a file for reading, decompressed.

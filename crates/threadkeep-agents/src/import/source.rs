@@ -124,7 +124,7 @@ impl Import<'_> {
         run.outcome.items.read = count(source.records);
         run.outcome.items.skipped = count(source.skipped);
         run.outcome.items.unchanged = count(source.records - source.skipped);
-        run.said = self.with_meta_file(run.reader.facts());
+        run.said = self.with_files_beside(run.reader.facts());
         Ok(Some(known.rest))
     }
 }
@@ -337,7 +337,7 @@ impl<'a> Run<'a> {
             // Titles and snapshots may stand before the conversation; without one there is no thread.
             return Ok(());
         }
-        let facts = self.import.with_meta_file(self.reader.facts());
+        let facts = self.import.with_files_beside(self.reader.facts());
         let Some(thread) = self.settle_thread(&facts)? else {
             return Ok(());
         };
@@ -688,14 +688,12 @@ impl Import<'_> {
         Ok(Some(ForkPoint { parent, address, item }))
     }
 
-    /// Adds what the small file beside a sub-agent's file says of it.
-    fn with_meta_file(&self, mut facts: ThreadFacts) -> ThreadFacts {
-        if facts.parent_session.is_some()
-            && let Ok(meta) = std::fs::read(self.file.path.with_extension("meta.json"))
-            && let Some(agent) = crate::claude_code::sub_agent(&meta)
-        {
-            facts.persona = facts.persona.or(agent.role);
-            facts.title = facts.title.or(agent.description);
+    /// Adds what small files beside the session's own say of it.
+    fn with_files_beside(&self, mut facts: ThreadFacts) -> ThreadFacts {
+        for path in self.codec.beside(&self.file.path) {
+            if let Some(bytes) = files::small(&path) {
+                self.codec.add_beside(&bytes, &mut facts);
+            }
         }
         facts
     }

@@ -1,8 +1,9 @@
-//! Where the records of a Claude Code file stand in the tree.
+//! Where records that name their parents stand in the tree.
 //!
-//! Every record names a parent, but a parent link is not yet a branch: progress lines, hooks, tool results and the
-//! parallel calls of one answer all hang beside one another. So records stay in file order on the line of their
-//! ancestor, and only a prompt, or an answer to a prompt that is no longer the latest, can begin a branch.
+//! A parent link is not yet a branch: with some agents progress lines, hooks, tool results and the parallel calls of one answer
+//! all hang beside one another. So records stay in file order on the line of their ancestor, and only a prompt, or an answer to a
+//! prompt that is no longer the latest, can begin a branch. Other agents link each record to the one before it ([`Tree::chained`]):
+//! there all that was said counts, whoever said it.
 //!
 //! All that is remembered of a record is its [`Note`], so reading on from notes is the same as never having stopped.
 
@@ -24,7 +25,7 @@ const MANY_CALLS: u8 = 8;
 
 /// What a record means for the shape of the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
+pub(crate) enum Class {
     /// Stays on its ancestor's line: results, progress, hooks, notices, injected text.
     Attached = 0,
     /// Words of a person to the model.
@@ -33,50 +34,52 @@ pub(super) enum Class {
     Command = 2,
     /// Words, thoughts or calls of the model.
     Answer = 3,
-    /// The beginning of a compacted context.
+    /// The beginning of a compacted context; in a chain, anything that the agent says by itself.
     Boundary = 4,
 }
 
 /// A record as the tree sees it.
 #[derive(Debug, Clone)]
-pub(super) struct Arrival {
-    pub(super) class: Class,
+pub(crate) struct Arrival {
+    pub(crate) class: Class,
     /// The key of its own id.
-    pub(super) id: Option<u64>,
-    pub(super) parent: Parent,
+    pub(crate) id: Option<u64>,
+    pub(crate) parent: Parent,
     /// The key of the record that a compacted context continues.
-    pub(super) logical: Option<u64>,
-    pub(super) sidechain: bool,
+    pub(crate) logical: Option<u64>,
+    pub(crate) sidechain: bool,
     /// Whether the agent would resume from it.
-    pub(super) leaf: bool,
+    pub(crate) leaf: bool,
     /// The key of the model's message it is part of, 0 for none.
-    pub(super) message: u64,
+    pub(crate) message: u64,
     /// The keys of the calls it makes.
-    pub(super) calls: Vec<u64>,
+    pub(crate) calls: Vec<u64>,
     /// The keys of the calls it answers.
-    pub(super) answers: Vec<u64>,
+    pub(crate) answers: Vec<u64>,
 }
 
 /// What a record says of its parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Parent {
+pub(crate) enum Parent {
     /// Nothing.
     Unsaid,
     /// That it has none.
     Root,
     /// Its key.
     To(u64),
+    /// That everything from the record of this key on is taken back.
+    Before(u64),
 }
 
 /// The key of an id: the first 48 bits of its BLAKE3 hash.
-pub(super) fn key(id: &str) -> u64 {
+pub(crate) fn key(id: &str) -> u64 {
     let hash = blake3::hash(id.as_bytes());
     hash.as_bytes().iter().take(HASH_BYTES).fold(0, |key, byte| (key << 8) | u64::from(*byte))
 }
 
 /// All that is remembered of a placed record; at most 64 bytes when written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Note {
+pub(crate) struct Note {
     class: Class,
     flags: u8,
     /// The record it stands after.
@@ -91,11 +94,11 @@ pub(super) struct Note {
 }
 
 impl Note {
-    pub(super) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         if self.place == NONE { Place::Root } else { Place::After(self.place) }
     }
 
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = vec![(NOTE_VERSION << 4) | self.class as u8, self.flags];
         for number in [self.place, self.anchor, self.answers] {
             out.extend_from_slice(&number.to_le_bytes());
@@ -106,7 +109,7 @@ impl Note {
         out
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (head, rest) = bytes.split_first_chunk::<2>()?;
         let [tag, flags] = *head;
         let class = match (tag >> 4 == NOTE_VERSION, tag & 0xf) {
@@ -153,7 +156,9 @@ struct Node {
 
 /// The tree so far.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
+pub(crate) struct Tree {
+    /// Whether each record is linked to the one before it, but where somebody went back.
+    chained: bool,
     nodes: Vec<Node>,
     ids: HashMap<u64, u32>,
     calls: HashMap<u64, u32>,
@@ -171,11 +176,18 @@ pub(super) struct Tree {
 }
 
 impl Tree {
+    /// A tree of records that are linked one after another, but where somebody went back.
+    pub(crate) fn chained() -> Self {
+        Self { chained: true, ..Self::default() }
+    }
+
     /// Decides where a record stands.
-    pub(super) fn place(&self, arrival: &Arrival) -> Note {
+    pub(crate) fn place(&self, arrival: &Arrival) -> Note {
         let duplicate = arrival.id.and_then(|id| self.ids.get(&id).copied());
         let parent = match arrival.parent {
             Parent::To(id) => self.ids.get(&id).copied(),
+            // Where that was the first record there is no node before it, and a root follows.
+            Parent::Before(id) => self.ids.get(&id).map(|no| self.node(*no).map_or(NONE, |node| node.parent)),
             Parent::Unsaid | Parent::Root => None,
         };
         let answers = self.earliest_call(&arrival.answers);
@@ -220,7 +232,7 @@ impl Tree {
     }
 
     /// Takes a record in: one that was just placed, or one that an earlier run placed.
-    pub(super) fn push(&mut self, note: &Note, id: Option<u64>) {
+    pub(crate) fn push(&mut self, note: &Note, id: Option<u64>) {
         let no = self.len();
         let parent = self.node(note.place);
         let lane = match parent {
@@ -256,7 +268,7 @@ impl Tree {
         if note.class == Class::Prompt {
             node.prompt = no;
         }
-        if note.class == Class::Answer {
+        if note.class == Class::Answer || (self.chained && note.class == Class::Boundary) {
             let same = self.node(node.answer).is_some_and(|last| last.message == note.message && note.message != 0);
             node.other = if same { node.other } else { node.answer };
             node.answer = no;
@@ -290,20 +302,20 @@ impl Tree {
     }
 
     /// What a record whose note can't be read is taken for: one that stands after the last.
-    pub(super) fn next_in_line(&self) -> Note {
+    pub(crate) fn next_in_line(&self) -> Note {
         let place = self.len().checked_sub(1).unwrap_or(NONE);
         let calls = Vec::new();
         Note { class: Class::Attached, flags: 0, place, anchor: NONE, answers: NONE, message: 0, calls }
     }
 
     /// The record that the agent would continue from, when that is not the last one.
-    pub(super) fn head(&self) -> Option<RecordNo> {
+    pub(crate) fn head(&self) -> Option<RecordNo> {
         let head = self.resume_lane.and_then(|lane| self.current.get(&lane).copied())?;
         (head.checked_add(1) != Some(self.len())).then_some(head)
     }
 
     /// Whether a record of this id was placed.
-    pub(super) fn contains(&self, id: u64) -> bool {
+    pub(crate) fn contains(&self, id: u64) -> bool {
         self.ids.contains_key(&id)
     }
 
@@ -340,10 +352,13 @@ impl Tree {
         let tip = self.current.get(&MAIN).copied()?;
         // The first prompt was taken back: the conversation begins anew. Where no answer names its parent, the
         // missing link says nothing.
-        let anew = matches!(class, Class::Prompt | Class::Command)
-            && arrival.parent == Parent::Root
-            && self.linked
-            && self.node(tip).is_some_and(|node| node.prompt != NONE);
+        let may_begin = match class {
+            Class::Attached => false,
+            Class::Prompt | Class::Command => self.chained || self.linked,
+            Class::Answer | Class::Boundary => self.chained,
+        };
+        let anew =
+            may_begin && arrival.parent == Parent::Root && self.node(tip).is_some_and(|node| node.prompt != NONE);
         (!anew).then_some(tip)
     }
 
