@@ -10,6 +10,8 @@ pub mod claude_code;
 pub mod codec;
 pub mod codex;
 pub mod conversation;
+pub mod document;
+pub mod gemini_cli;
 pub mod import;
 mod json;
 pub mod segments;
@@ -17,5 +19,5 @@ pub mod writer;
 
 /// All codecs, in the order in which they are asked whether a file is theirs.
 pub fn codecs() -> Vec<Arc<dyn codec::Codec>> {
-    vec![Arc::new(codex::Codex), Arc::new(claude_code::ClaudeCode)]
+    vec![Arc::new(codex::Codex), Arc::new(claude_code::ClaudeCode), Arc::new(gemini_cli::GeminiCli)]
 }
