@@ -14,10 +14,16 @@ pub mod document;
 pub mod gemini_cli;
 pub mod import;
 mod json;
+pub mod opencode;
 pub mod segments;
 pub mod writer;
 
 /// All codecs, in the order in which they are asked whether a file is theirs.
 pub fn codecs() -> Vec<Arc<dyn codec::Codec>> {
-    vec![Arc::new(codex::Codex), Arc::new(claude_code::ClaudeCode), Arc::new(gemini_cli::GeminiCli)]
+    vec![
+        Arc::new(codex::Codex),
+        Arc::new(claude_code::ClaudeCode),
+        Arc::new(gemini_cli::GeminiCli),
+        Arc::new(opencode::OpenCode),
+    ]
 }

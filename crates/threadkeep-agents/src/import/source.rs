@@ -431,7 +431,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         self.remembered.facts = facts.clone();
-        let source = self.source(&thread, end);
+        let mut source = self.source(&thread, end);
         let head = self.reader.head().filter(|_| end);
         if self.batch.is_empty() && self.stored.as_ref() == Some(&source) && head.is_none() && facts == self.said {
             return Ok(());
@@ -439,10 +439,13 @@ impl<'a> Run<'a> {
         if self.live.is_none() {
             self.live = Some(self.open(&thread, &facts, workspaces)?);
         }
+        let segments = self.segments(&thread)?;
+        // What was settled with the parts is remembered, too.
+        source.state = self.state();
         let batch = ImportBatch {
             expected: self.stored.as_ref().map(|stored| (stored.consumed, stored.prefix)),
             replace: std::mem::take(&mut self.replace),
-            segments: self.segments(&thread)?,
+            segments,
             screened: true,
             head: head.and_then(|number| self.placed.get(number as usize).copied()),
             // With every step, because the codec's state is, too: an import that goes on knows it all as said.
