@@ -12,6 +12,7 @@ pub mod codex;
 pub mod conversation;
 pub mod document;
 pub mod gemini_cli;
+pub mod goose;
 pub mod import;
 mod json;
 pub mod opencode;
@@ -25,5 +26,6 @@ pub fn codecs() -> Vec<Arc<dyn codec::Codec>> {
         Arc::new(claude_code::ClaudeCode),
         Arc::new(gemini_cli::GeminiCli),
         Arc::new(opencode::OpenCode),
+        Arc::new(goose::Goose),
     ]
 }

@@ -71,7 +71,7 @@ fn every_sample_is_imported_once_verifies_and_is_given_back() {
     }
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(StoreOptions::folder(folder.path().join("store"))).unwrap();
-    for agent in ["codex", "claude-code", "gemini-cli", "opencode"] {
+    for agent in ["codex", "claude-code", "gemini-cli", "opencode", "goose"] {
         let path = samples().join(agent);
         let first = import(&store, &path);
         eprintln!("{agent}: {:?} {:?} {:?}", first.files, first.threads, first.items);
@@ -311,7 +311,7 @@ fn damage_costs_its_own_line_alone() {
 #[test]
 fn the_files_of_both_agents_are_imported_and_given_back() {
     let (_folder, store) = open();
-    for agent in ["codex", "claude-code", "gemini-cli", "opencode"] {
+    for agent in ["codex", "claude-code", "gemini-cli", "opencode", "goose"] {
         let first = import(&store, &files().join(agent));
         assert!(first.threads.new > 5, "{first:?}");
         let again = import(&store, &files().join(agent));
