@@ -11,6 +11,7 @@ pub mod codec;
 pub mod codex;
 pub mod conversation;
 pub mod document;
+pub mod export;
 pub mod gemini_cli;
 pub mod goose;
 pub mod import;
