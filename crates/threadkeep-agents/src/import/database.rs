@@ -148,12 +148,12 @@ impl Database {
     pub(super) fn read(&self, session: &str, take: &mut Take<'_>) -> Result<(), Failure> {
         let mut made = Made::new();
         for query in &self.layout.records {
-            let mut statement = self.connection.prepare_cached(&query.sql).map_err(failure)?;
+            let mut statement = self.connection.prepare_cached(&query.sql)?;
             let names: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
-            let mut rows = statement.query([session]).map_err(failure)?;
-            while let Some(row) = rows.next().map_err(failure)? {
+            let mut rows = statement.query([session])?;
+            while let Some(row) = rows.next()? {
                 let mut line = format!("{{\"table\":{}", Value::from(query.name)).into_bytes();
-                self.render(query, &names, row, &mut line).map_err(failure)?;
+                self.render(query, &names, row, &mut line)?;
                 if line.len() > MAX_LINE_BYTES {
                     let reason = format!("a row is longer than {MAX_LINE_BYTES} bytes");
                     take(made.damaged(query.name, &[], reason))?;
@@ -202,8 +202,10 @@ impl Database {
     }
 }
 
-fn failure(error: rusqlite::Error) -> Failure {
-    Failure::File(reason(&error))
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::File(reason(&error))
+    }
 }
 
 fn is_one_value(text: &[u8]) -> bool {
