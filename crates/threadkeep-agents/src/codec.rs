@@ -2,6 +2,7 @@
 //!
 //! A codec is pure: bytes in, decisions out. It opens no file and knows no store; [`crate::import`] does both.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -111,6 +112,8 @@ pub struct ThreadFacts {
     pub forked_from: Option<String>,
     /// The session whose prefix this one continues without containing it.
     pub continues: Option<Continues>,
+    /// Whether the agent has put the session away; of a new thread.
+    pub archived: Option<bool>,
     /// Tokens of the whole session, counted once.
     pub usage: Option<Usage>,
     /// When the first record was made.
@@ -128,8 +131,75 @@ pub struct Continues {
     pub end_ordinal: u64,
 }
 
+/// In what form a session stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// A file of JSON lines, which grows.
+    Lines,
+    /// One JSON document, which is written anew: the elements of the array that these keys lead to are the records.
+    Document(&'static [&'static str]),
+    /// Many small files; the one that was found is the session's own, and [`Codec::below`] names the others.
+    Tree,
+    /// A database that holds many sessions; [`Codec::layout`] says where.
+    Database,
+}
+
+/// The tables of a database with their columns: ordinary tables only.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tables(pub BTreeMap<String, BTreeSet<String>>);
+
+impl Tables {
+    /// Whether a table is there and has all of these columns.
+    pub fn has(&self, table: &str, columns: &[&str]) -> bool {
+        self.0.get(table).is_some_and(|found| columns.iter().all(|column| found.contains(*column)))
+    }
+}
+
+/// Where a database keeps its sessions, in statements that only read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// Lists the sessions: their id as text, when they were last changed in milliseconds, and whatever else tells that
+    /// something in a session has changed.
+    pub sessions: String,
+    /// The records of a session, in this order; `?1` is its id.
+    pub records: Vec<Query>,
+}
+
+/// Rows that become records: one line of JSON each, an object of the columns in their order.
+///
+/// A column that is named `json:NAME` holds JSON text and stands in the object as it is, under `NAME`; where it is no JSON it
+/// stands there as a string.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Query {
+    /// The table, in the record under `table`; of rows within a row the key that their list stands under.
+    pub name: &'static str,
+    /// The statement.
+    pub sql: String,
+    /// Rows that belong into each row, by its first column as `?1`.
+    pub within: Vec<Query>,
+}
+
+/// Files of a session that stand for themselves, or within the record of another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Below {
+    /// A file, or the JSON files of a folder in the order of their names: a record each.
+    Records(PathBuf),
+    /// The JSON files of a folder in the order of their names: a list within the record, under this key.
+    Within(&'static str, PathBuf),
+}
+
 /// Reads one file, record by record, in file order.
 pub trait SourceReader: Send {
+    /// Takes what stands beside the session in a small file that [`Codec::beside`] names. Called before any record.
+    fn beside(&mut self, path: &Path, bytes: &[u8]) {
+        let _ = (path, bytes);
+    }
+
+    /// Takes a document without its records ([`crate::document::frame`]). Called before any record.
+    fn frame(&mut self, bytes: &[u8]) {
+        let _ = bytes;
+    }
+
     /// Takes back a record that an earlier run placed. Called in placement order, before any new record.
     fn known(&mut self, record: &KnownRecord<'_>);
 
@@ -155,6 +225,19 @@ pub trait SourceReader: Send {
     fn head(&self) -> Option<RecordNo> {
         None
     }
+
+    /// What the record that was placed last is recognised by, where its agent changes records in place; its bytes, where
+    /// this is nothing. A record that is recognised and has other bytes is no other item: its new bytes are kept beside it.
+    fn key(&self) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// The first of the placed records that the agent is still at work on, if the session ended here. It and what follows are
+    /// taken by the import that finds them settled; their bytes are kept beside the tree until then. Only for sessions that
+    /// are read as a whole: of lines none waits.
+    fn unsettled(&self) -> Option<RecordNo> {
+        None
+    }
 }
 
 /// One agent's format.
@@ -165,14 +248,39 @@ pub trait Codec: ViewCodec {
     /// Whether the file is one of this agent's sessions, by its name and its first bytes (at most 64 KiB, decompressed).
     fn detect(&self, path: &Path, head: &[u8]) -> bool;
 
-    /// Why a file of this agent can't be read, when it is in a form that no line of JSON is; asked before it is split.
-    fn unsupported(&self, path: &Path, head: &[u8]) -> Option<Skip> {
-        let _ = (path, head);
+    /// The environment variable that names another folder for what the agent keeps, if it knows one.
+    fn variable(&self) -> Option<&'static str> {
         None
     }
 
-    /// The environment variable that names another folder for what the agent keeps, if it knows one.
-    fn variable(&self) -> Option<&'static str> {
+    /// Whether a file that was found in a folder may be a session, by its name alone: whatever may be is opened.
+    fn may_be_session(&self, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.ends_with(".jsonl") || name.ends_with(".jsonl.zst")
+    }
+
+    /// In what form a file of this agent is, by its name and its first bytes.
+    fn shape(&self, path: &Path, head: &[u8]) -> Shape {
+        let _ = (path, head);
+        Shape::Lines
+    }
+
+    /// Small files that say something of a session and are no part of it; those that are not there are passed over.
+    fn beside(&self, path: &Path) -> Vec<PathBuf> {
+        let _ = path;
+        Vec::new()
+    }
+
+    /// What follows a file of a [`Shape::Tree`], or belongs into its record. Asked of the session's own file, then of each file
+    /// that became a record.
+    fn below(&self, session: &Path, file: &Path) -> Vec<Below> {
+        let _ = (session, file);
+        Vec::new()
+    }
+
+    /// Where a database keeps its sessions; nothing when it is not this agent's.
+    fn layout(&self, tables: &Tables) -> Option<Layout> {
+        let _ = tables;
         None
     }
 

@@ -3,22 +3,31 @@
 //! A file that has not changed costs a look at its size and time. Of a file that has grown only the new part is parsed. A
 //! file whose beginning has changed is read again: what is the same is recognised by its place and its bytes, and what
 //! differs becomes a branch.
+//!
+//! A session may also be a document that its agent writes anew, many small files, or rows of a database. Such a session is
+//! read as a whole when any of it has changed; databases are read in a copy, and each of their sessions is a source of its own.
 
+mod database;
 mod files;
 mod identity;
 mod report;
 mod source;
+mod tree;
+mod whole;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use threadkeep::blocking::{Store, Workspace};
-use threadkeep::{Error, Result, SourceStamp, ThreadId, ThreadPatch};
+use threadkeep::{Error, Hash, Result, SourceFile, SourceStamp, ThreadId, ThreadPatch};
 
-use crate::codec::Codec;
-use files::Found;
+use crate::codec::{Codec, Shape};
+use database::Database;
 pub use files::scan;
+use files::{Found, Origin};
+use report::Outcome;
 pub use report::{FileCounts, ImportReport, ItemCounts, Problem, ThreadCounts};
 use source::Import;
 
@@ -64,6 +73,8 @@ pub struct Importer<'a> {
     wrote: bool,
     /// Files that were read in this run, so that a parent that was read early is not read again.
     done: HashSet<PathBuf>,
+    /// The databases that were looked through in this run; what is counted of them are sessions without a conversation.
+    databases: Vec<SourceFile>,
     /// Threads that got items in this run, and whether they are new.
     touched: HashMap<ThreadId, bool>,
 }
@@ -84,6 +95,7 @@ impl<'a> Importer<'a> {
             report: ImportReport::default(),
             wrote: false,
             done: HashSet::new(),
+            databases: Vec::new(),
             touched: HashMap::new(),
         }
     }
@@ -100,10 +112,15 @@ impl<'a> Importer<'a> {
             let reason = format!("`{agent}` is not known; known are {known}");
             return Err(Error::Invalid { field: "agent", reason });
         }
-        let mut found = files::find(paths, &mut self.report);
+        let found = files::find(paths, &self.codecs, &mut self.report);
         if found.len() >= STAMPS_FROM {
             self.stamps = Some(self.load_stamps()?);
         }
+        let mut sessions = Vec::with_capacity(found.len());
+        for file in found {
+            self.open_up(file, &mut sessions)?;
+        }
+        let mut found = sessions;
         self.put_in_order(&mut found)?;
         let bytes_total = found.iter().map(|file| file.size).sum();
         let mut bytes_done = 0;
@@ -119,10 +136,146 @@ impl<'a> Importer<'a> {
             });
         }
         self.apply_names(&found)?;
+        self.stamp_databases()?;
         if self.wrote {
             self.store.sync()?;
         }
         Ok(self.report)
+    }
+
+    /// What a file that was found holds: itself, or the sessions of a database that has changed.
+    fn open_up(&mut self, mut file: Found, sessions: &mut Vec<Found>) -> Result<()> {
+        let shape = |codec: &Arc<dyn Codec>| codec.may_be_session(&file.path).then(|| codec.shape(&file.path, &[]));
+        let shapes: Vec<Shape> = self.codecs.iter().filter_map(shape).collect();
+        if shapes.contains(&Shape::Database) || (file.named && database::is_database(&file.path)) {
+            if database::is_database(&file.path) {
+                return self.database(&file, sessions);
+            }
+            let is_empty = file.size == 0;
+            if file.named || !is_empty {
+                self.report.failed(&file, "it is no database of SQLite, or it is encrypted");
+            }
+            return Ok(());
+        }
+        if let Some(codec) = self.codecs.iter().find(|codec| codec.shape(&file.path, &[]) == Shape::Tree)
+            && codec.may_be_session(&file.path)
+        {
+            match tree::mark(&**codec, &file.path) {
+                Ok(tree::Mark { mark, mtime, size }) => {
+                    (file.mark, file.mtime, file.size) = (Some(mark), mtime, size);
+                }
+                Err(error) => {
+                    self.report.failed(&file, &error.to_string());
+                    return Ok(());
+                }
+            }
+        }
+        sessions.push(file);
+        Ok(())
+    }
+
+    /// The sessions of a database, each as a source of its own; one that has not changed costs a look.
+    fn database(&mut self, file: &Found, sessions: &mut Vec<Found>) -> Result<()> {
+        let mark = match database::mark(&file.path) {
+            Ok(mark) => mark,
+            Err(error) => {
+                self.report.failed(file, &error.to_string());
+                return Ok(());
+            }
+        };
+        if let Some(source) = self.store.source(&file.key)?
+            && (source.size, source.mtime) == (mark.mark, mark.mtime)
+        {
+            return self.unchanged_database(&source);
+        }
+        let opened = Database::open(&file.path, &self.codecs);
+        let opened = opened.and_then(|opened| {
+            let Some(database) = opened else { return Ok(None) };
+            let listed = database.sessions()?;
+            Ok(Some((Rc::new(database), listed)))
+        });
+        let (database, listed) = match opened {
+            Ok(Some(opened)) => opened,
+            Ok(None) if file.named => {
+                self.report.failed(file, "no known agent's database");
+                return Ok(());
+            }
+            Ok(None) => return Ok(()),
+            Err(reason) => {
+                self.report.failed(file, &reason);
+                return Ok(());
+            }
+        };
+        let ids: Vec<&str> = listed.iter().map(|session| session.id.as_str()).collect();
+        self.databases.push(SourceFile {
+            agent: database.codec().agent().to_owned(),
+            path: file.key.clone(),
+            thread: None,
+            size: mark.mark,
+            mtime: mark.mtime,
+            consumed: 0,
+            prefix: Hash(*blake3::hash(&[]).as_bytes()),
+            records: 0,
+            skipped: 0,
+            state: ids.join("\0").into_bytes(),
+        });
+        let share = mark.size / (listed.len() as u64).max(1);
+        for session in listed {
+            let mut path = file.path.as_os_str().to_owned();
+            path.push(format!("#{}", session.id));
+            sessions.push(Found {
+                path: PathBuf::from(path),
+                key: session_key(&file.key, &session.id),
+                size: share,
+                mtime: session.updated.saturating_mul(1_000_000),
+                named: true,
+                mark: Some(session.mark),
+                origin: Origin::Session(database::Session { database: Rc::clone(&database), id: session.id }),
+            });
+        }
+        Ok(())
+    }
+
+    /// Counts a session of a database that has no conversation with the database: nothing else will say of it that it was read.
+    fn note_empty(&mut self, file: &Found, outcome: &Outcome) {
+        if outcome.thread.is_none()
+            && let Origin::Session(_) = file.origin
+            && let Some((path, _)) = file.key.rsplit_once('#')
+            && let Some(database) = self.databases.iter_mut().find(|database| database.path == path)
+        {
+            let count = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+            database.records += count(outcome.items.read);
+            database.skipped += count(outcome.items.skipped);
+        }
+    }
+
+    fn unchanged_database(&mut self, source: &SourceFile) -> Result<()> {
+        if !self.codecs.iter().any(|codec| codec.agent() == source.agent) {
+            return Ok(());
+        }
+        let count = |value: i64| u64::try_from(value).unwrap_or(0);
+        self.report.items.read += count(source.records);
+        self.report.items.skipped += count(source.skipped);
+        self.report.items.unchanged += count(source.records - source.skipped);
+        let ids = String::from_utf8_lossy(&source.state).into_owned();
+        for id in ids.split('\0').filter(|id| !id.is_empty()) {
+            if let Some(stamp) = self.stamp(&session_key(&source.path, id))? {
+                self.report.unchanged(&stamp);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes of each database that all of its sessions were looked at; of one with a session that failed it is not true.
+    fn stamp_databases(&mut self) -> Result<()> {
+        for database in std::mem::take(&mut self.databases).into_iter().filter(|_| !self.options.dry_run) {
+            let begins = session_key(&database.path, "");
+            if !self.report.failures.iter().any(|file| file.starts_with(&begins)) {
+                self.store.note_container(database)?;
+                self.wrote = true;
+            }
+        }
+        Ok(())
     }
 
     /// Puts the files in the order of their last use, so that lists by activity are too. A file's own last time is better
@@ -130,8 +283,9 @@ impl<'a> Importer<'a> {
     fn put_in_order(&self, found: &mut [Found]) -> Result<()> {
         let mut times = HashMap::new();
         for file in found.iter() {
-            let unchanged = self.stamp(file)?.is_some_and(|stamp| file.is_as(&stamp));
-            let time = if unchanged { None } else { files::last_time(&file.path) };
+            let unchanged = self.stamp(&file.key)?.is_some_and(|stamp| file.is_as(&stamp));
+            // A session of more than one file, or of a part of one, says itself when it was last used.
+            let time = if unchanged || file.mark.is_some() { None } else { files::last_time(&file.path) };
             times.insert(file.path.clone(), time.unwrap_or(file.mtime / 1_000_000));
         }
         found.sort_by(|a, b| (times.get(&a.path), &a.path).cmp(&(times.get(&b.path), &b.path)));
@@ -143,7 +297,7 @@ impl<'a> Importer<'a> {
         if !self.done.insert(file.path.clone()) {
             return Ok(());
         }
-        if let Some(stamp) = self.stamp(file)?.filter(|stamp| file.is_as(stamp)) {
+        if let Some(stamp) = self.stamp(&file.key)?.filter(|stamp| file.is_as(stamp)) {
             if self.codecs.iter().any(|codec| codec.agent() == stamp.agent) {
                 self.report.unchanged(&stamp);
             }
@@ -157,18 +311,21 @@ impl<'a> Importer<'a> {
                 return Ok(());
             }
         };
-        if let Some(parent) = source::continued_session(&*codec, &file.path, &head)
+        let shape = Self::shape(&*codec, file, &head);
+        if shape == Shape::Lines
+            && let Some(parent) = source::continued_session(&*codec, &file.path, &head)
             && let Some(parent) = all.iter().find(|other| other.names(&parent) && other.path != file.path)
         {
             // A fork that holds only what is new stands on its parent's items.
             self.file(parent, all)?;
         }
-        let import = Import { store: self.store, codec: &*codec, file, dry_run: self.options.dry_run };
+        let import = Import { store: self.store, codec: &*codec, file, shape, dry_run: self.options.dry_run };
         let outcome = import.run(&mut self.workspaces);
         let nothing_new = matches!(&outcome, Ok(outcome) if outcome.items.imported == 0);
         self.wrote |= !nothing_new && !self.options.dry_run;
         match outcome {
             Ok(outcome) => {
+                self.note_empty(file, &outcome);
                 if let Some(thread) = outcome.thread.clone().filter(|_| outcome.items.imported > 0) {
                     self.touched.insert(thread, outcome.new_thread);
                 }
@@ -184,11 +341,11 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    fn stamp(&self, file: &Found) -> Result<Option<SourceStamp>> {
+    fn stamp(&self, key: &str) -> Result<Option<SourceStamp>> {
         if let Some(stamps) = &self.stamps {
-            return Ok(stamps.get(&file.key).cloned());
+            return Ok(stamps.get(key).cloned());
         }
-        let source = self.store.source(&file.key)?;
+        let source = self.store.source(key)?;
         Ok(source.map(|source| SourceStamp {
             path: source.path,
             size: source.size,
@@ -213,13 +370,20 @@ impl<'a> Importer<'a> {
         }
     }
 
+    fn shape(codec: &dyn Codec, file: &Found, head: &[u8]) -> Shape {
+        match file.origin {
+            Origin::Session(_) => Shape::Database,
+            Origin::File => codec.shape(&file.path, head),
+        }
+    }
+
     /// The first bytes of a file and the codec that knows it. A file found in a folder that no codec knows is passed over.
     fn recognise(&self, file: &Found) -> Result<Option<Recognised>, String> {
+        if let Origin::Session(session) = &file.origin {
+            return Ok(Some((Vec::new(), Arc::clone(session.database.codec()))));
+        }
         let head = files::head(&file.path).map_err(|error| error.to_string())?;
         let codec = self.codecs.iter().find(|codec| codec.detect(&file.path, &head));
-        if let Some(skip) = self.codecs.iter().find_map(|codec| codec.unsupported(&file.path, &head)) {
-            return Err(skip.reason);
-        }
         match codec {
             Some(codec) => Ok(Some((head, Arc::clone(codec)))),
             None if file.named => Err("no known agent's session file".to_owned()),
@@ -255,6 +419,11 @@ impl<'a> Importer<'a> {
         }
         Ok(())
     }
+}
+
+/// The name that the store knows a session of a database by.
+fn session_key(database: &str, session: &str) -> String {
+    format!("{database}#{session}")
 }
 
 /// The first bytes of a file, and the codec that knows them.

@@ -297,7 +297,7 @@ fn head(text: &str, max: usize) -> &str {
 }
 
 /// An object that is read as `T`, or nothing.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Object<T>(pub(crate) Option<T>);
 
 impl<T> Default for Object<T> {

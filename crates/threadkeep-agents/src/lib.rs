@@ -16,14 +16,18 @@ pub mod codex;
 pub mod conversation;
 mod copilot_cli;
 mod cursor;
+pub mod document;
 mod droid;
 pub mod export;
 mod facts;
+pub mod gemini_cli;
+pub mod goose;
 mod grok_build;
 pub mod import;
 mod json;
 mod kimi;
 mod lines;
+pub mod opencode;
 mod pi;
 mod qwen_code;
 pub mod segments;
@@ -35,6 +39,9 @@ pub fn codecs() -> Vec<Arc<dyn codec::Codec>> {
     vec![
         Arc::new(codex::Codex),
         Arc::new(claude_code::ClaudeCode),
+        Arc::new(gemini_cli::GeminiCli),
+        Arc::new(opencode::OpenCode),
+        Arc::new(goose::Goose),
         Arc::new(Lines(pi::PI)),
         Arc::new(Lines(pi::OPENCLAW)),
         Arc::new(Lines(pi::OMP)),

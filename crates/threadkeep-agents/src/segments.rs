@@ -16,7 +16,7 @@ pub const MAX_LINE_BYTES: usize = 256 << 20;
 const LONG_LINE_CHUNK: usize = 8 << 20;
 /// How many places inside unreadable text are tried as the beginning of a record.
 const RESYNC_ATTEMPTS: usize = 16;
-const BOM: &[u8] = b"\xef\xbb\xbf";
+pub(crate) const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// A run of bytes of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -332,7 +332,7 @@ impl Line {
 ///
 /// Strings are not decoded, so lone surrogates and bytes that are no UTF-8 are no error here; nesting is followed
 /// without recursion.
-fn value_end(bytes: &[u8]) -> Result<usize, serde_json::Error> {
+pub(crate) fn value_end(bytes: &[u8]) -> Result<usize, serde_json::Error> {
     let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<IgnoredAny>();
     match values.next() {
         Some(Ok(IgnoredAny)) => Ok(values.byte_offset()),

@@ -84,6 +84,9 @@ fn segments_give_every_file_back() {
     for path in samples() {
         let bytes = std::fs::read(&path).unwrap();
         assert_eq!(run::joined(&run::segments(&bytes)), bytes, "{}", path.display());
+        if let Some(codec) = codec_of(&path, &bytes) {
+            assert_eq!(run::joined(&run::segments_of(&codec, &path, &bytes)), bytes, "{}", path.display());
+        }
     }
 }
 
@@ -94,7 +97,7 @@ fn sessions_read_the_same_in_parts_and_keep_their_results() {
         let Some(codec) = codec_of(&path, &bytes) else {
             continue;
         };
-        let segments = run::segments(&bytes);
+        let segments = run::segments_of(&codec, &path, &bytes);
         let whole = run::read(&codec, &path, &segments, None);
         run::check_results(&codec, &whole, &segments, &path.display().to_string());
         for (outcome, segment) in whole.outcomes.iter().zip(&segments) {
@@ -113,7 +116,7 @@ fn branches(name: &str) -> Option<usize> {
     let path = Path::new(SAMPLES).join(name);
     let bytes = std::fs::read(&path).ok()?;
     let codec = codec_of(&path, &bytes).unwrap();
-    let run = run::read(&codec, &path, &run::segments(&bytes), None);
+    let run = run::read(&codec, &path, &run::segments_of(&codec, &path, &bytes), None);
     Some(run.branches())
 }
 

@@ -5,6 +5,10 @@
 
 #[path = "import/changes.rs"]
 mod changes;
+#[path = "import/databases.rs"]
+mod databases;
+#[path = "import/documents.rs"]
+mod documents;
 #[path = "import/forks.rs"]
 mod forks;
 #[path = "import/lines.rs"]
@@ -91,6 +95,11 @@ fn every_sample_is_imported_once_verifies_and_is_given_back() {
     assert_eq!(report.threads, report.intact);
     for stamp in store.source_stamps("", 10_000).unwrap() {
         let path = PathBuf::from(&stamp.path);
+        // Of many files, and of rows, no one file is to be given back; `tests/sessions.rs` looks at them.
+        if stamp.agent == "opencode" && (!path.is_file() || stamp.path.contains("/session/") || stamp.thread.is_none())
+        {
+            continue;
+        }
         let bytes = if path.extension().is_some_and(|ending| ending == "zst") {
             continue;
         } else {
@@ -325,13 +334,13 @@ fn damage_costs_its_own_line_alone() {
     assert!(bytes.starts_with(&given_back(&store, &path)));
 }
 
-/// The hand-made files of both agents: every file is imported, given back byte for byte, and the same the second time.
+/// The hand-made files of the agents: every file is imported, given back byte for byte, and the same the second time.
 #[test]
-fn the_files_of_both_agents_are_imported_and_given_back() {
+fn the_files_of_each_agent_are_imported_and_given_back() {
     let (_folder, store) = open();
-    for agent in ["codex", "claude-code"] {
+    for agent in ["codex", "claude-code", "gemini-cli", "opencode", "goose"] {
         let first = import(&store, &files().join(agent));
-        assert!(first.threads.new > 5, "{first:?}");
+        assert!(first.threads.new > 0, "{first:?}");
         let again = import(&store, &files().join(agent));
         assert_eq!((again.items.imported, again.threads.new, again.threads.updated), (0, 0, 0));
         assert_eq!(again.items.read, first.items.read);

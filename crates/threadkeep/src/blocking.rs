@@ -409,6 +409,7 @@ mirror! { Store, "Store":
     fn stats(&self) -> Result<Stats>;
     fn compact(&self) -> Result<Compacted>;
     fn source(&self, path: &str) -> Result<Option<SourceFile>>;
+    fn note_container(&self, source: SourceFile) -> Result<()>;
     fn source_stamps(&self, after: &str, limit: usize) -> Result<Vec<SourceStamp>>;
     fn known_records(&self, path: &str, after: i64, limit: usize) -> Result<Vec<KnownRecord>>;
     fn source_parts(&self, path: &str, after: i64, limit: usize) -> Result<Vec<FilePart>>;

@@ -249,6 +249,19 @@ pub(crate) fn stored(tx: &mut dyn Tx, ids: &[ItemId]) -> Result<Vec<ItemId>> {
     Ok(found)
 }
 
+/// Notes a file whose sessions are sources of their own: it has no thread and no parts.
+pub(crate) fn note_container(tx: &mut dyn Tx, source: &SourceFile, now: Timestamp) -> Result<()> {
+    check_text("path", &source.path, MAX_PATH_BYTES)?;
+    if query_one(tx, LOCK_SOURCE, &[source.path.as_str().into()], |_| Ok(()))?.is_none() {
+        order::line_up(tx)?;
+    }
+    if find(tx, &source.path)?.is_some_and(|found| found.thread.is_some()) {
+        let (expected, found) = ("a file of sessions".to_owned(), "a session".to_owned());
+        return Err(Error::Conflict { what: "source", expected, found });
+    }
+    put(tx, source, now).map(drop)
+}
+
 /// Notes the file and its new parts. The items are stored already, in the same transaction.
 pub(crate) fn write(tx: &mut dyn Tx, batch: &ImportBatch, now: Timestamp) -> Result<()> {
     let source = &batch.source;
@@ -264,21 +277,7 @@ pub(crate) fn write(tx: &mut dyn Tx, batch: &ImportBatch, now: Timestamp) -> Res
     if batch.replace {
         tx.execute(CLEAR_SEGMENTS, &[source.path.as_str().into()])?;
     }
-    let args = [
-        source.agent.as_str().into(),
-        source.path.as_str().into(),
-        source.thread.as_ref().map(ThreadId::as_str).into(),
-        source.size.into(),
-        source.mtime.into(),
-        source.consumed.into(),
-        Value::Blob(&source.prefix.0),
-        source.records.into(),
-        source.skipped.into(),
-        Value::Blob(&source.state),
-        now.0.into(),
-    ];
-    let key = query_one(tx, WRITE_SOURCE, &args, |row| row.int(0))?;
-    let key = key.ok_or_else(|| Error::corrupt("table sources", "the row that was just written is missing"))?;
+    let key = put(tx, source, now)?;
     for segment in &batch.segments {
         let (item, note, bytes) = match &segment.part {
             ImportPart::Item { item, note, .. } => (item.id, Some(note), None),
@@ -303,6 +302,25 @@ pub(crate) fn write(tx: &mut dyn Tx, batch: &ImportBatch, now: Timestamp) -> Res
         tx.execute(WRITE_SEGMENT, &args)?;
     }
     Ok(())
+}
+
+/// Writes the row of a file and gives its key.
+fn put(tx: &mut dyn Tx, source: &SourceFile, now: Timestamp) -> Result<i64> {
+    let args = [
+        source.agent.as_str().into(),
+        source.path.as_str().into(),
+        source.thread.as_ref().map(ThreadId::as_str).into(),
+        source.size.into(),
+        source.mtime.into(),
+        source.consumed.into(),
+        Value::Blob(&source.prefix.0),
+        source.records.into(),
+        source.skipped.into(),
+        Value::Blob(&source.state),
+        now.0.into(),
+    ];
+    let key = query_one(tx, WRITE_SOURCE, &args, |row| row.int(0))?;
+    key.ok_or_else(|| Error::corrupt("table sources", "the row that was just written is missing"))
 }
 
 fn show_progress(progress: Option<(i64, Hash)>) -> String {

@@ -455,6 +455,17 @@ impl Store {
         self.inner.db.read(move |tx| sources::find(tx, &path)).await
     }
 
+    /// Notes a file whose sessions were imported as sources of their own, such as a database, so that the next import sees by its
+    /// size and time that nothing in it has changed. `thread` and what tells of parts are of no use in it.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when a session was imported from the path; [`Error::Invalid`] for one that can't be stored.
+    pub async fn note_container(&self, source: SourceFile) -> Result<()> {
+        let now = self.inner.host.now();
+        let source = SourceFile { thread: None, ..source };
+        self.inner.db.write(Sync::Written, move |tx| sources::note_container(tx, &source, now)).await
+    }
+
     /// A page of the stamps of imported files in the order of their paths, after `after`.
     ///
     /// # Errors

@@ -4,10 +4,13 @@ use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use threadkeep::{SourceStamp, Timestamp};
 
+use super::database::Session;
 use super::report::ImportReport;
+use crate::codec::Codec;
 use crate::segments::MAX_LINE_BYTES;
 
 /// How much of a file a codec sees to recognise it.
@@ -17,6 +20,8 @@ const MAX_LEVELS: usize = 16;
 /// How large a file may be that stands beside a session's own.
 const SMALL_BYTES: u64 = 1 << 20;
 const READ_BUFFER: usize = 256 << 10;
+/// How large a file beside a session may be that says something of it.
+const MAX_SMALL_BYTES: u64 = 4 << 20;
 /// How much of a file's end is looked at for its last time.
 const TAIL_BYTES: u64 = 16 << 10;
 
@@ -31,6 +36,18 @@ pub(super) struct Found {
     pub(super) mtime: i64,
     /// Whether it was named by the caller rather than found in a folder.
     pub(super) named: bool,
+    /// What is stored in the place of its size, where it is more than one file or a part of one.
+    pub(super) mark: Option<i64>,
+    pub(super) origin: Origin,
+}
+
+/// Where a session is read from.
+#[derive(Debug, Clone)]
+pub(super) enum Origin {
+    /// The file, and where its codec says so others that belong to it.
+    File,
+    /// A database of many sessions; its path is followed by `#` and the session's id.
+    Session(Session),
 }
 
 impl Found {
@@ -45,7 +62,7 @@ impl Found {
     }
 
     pub(super) fn stored_size(&self) -> i64 {
-        i64::try_from(self.size).unwrap_or(i64::MAX)
+        self.mark.unwrap_or_else(|| i64::try_from(self.size).unwrap_or(i64::MAX))
     }
 
     /// Whether the file's name holds this session's id.
@@ -78,12 +95,12 @@ pub fn scan(home: &Path, variable: &dyn Fn(&str) -> Option<PathBuf>) -> Vec<Path
 }
 
 /// Finds the files, each once.
-pub(super) fn find(paths: &[PathBuf], report: &mut ImportReport) -> Vec<Found> {
+pub(super) fn find(paths: &[PathBuf], codecs: &[Arc<dyn Codec>], report: &mut ImportReport) -> Vec<Found> {
     let mut found = Vec::new();
     for path in paths {
         // Links on the way to what the caller named are the caller's; below that none is followed.
         match path.canonicalize().and_then(|path| path.metadata().map(|meta| (path, meta))) {
-            Ok((path, meta)) if meta.is_dir() => walk(&path, MAX_LEVELS, &mut found, report),
+            Ok((path, meta)) if meta.is_dir() => walk(&path, MAX_LEVELS, codecs, &mut found, report),
             Ok((path, meta)) if meta.is_file() => found.push(describe(path, &meta, true)),
             Ok((path, _)) => fail(&path, "it is neither a file nor a folder", report),
             Err(error) => fail(path, &error.to_string(), report),
@@ -94,7 +111,8 @@ pub(super) fn find(paths: &[PathBuf], report: &mut ImportReport) -> Vec<Found> {
     found
 }
 
-fn walk(folder: &Path, levels: usize, found: &mut Vec<Found>, report: &mut ImportReport) {
+fn walk(folder: &Path, levels: usize, codecs: &[Arc<dyn Codec>], found: &mut Vec<Found>, report: &mut ImportReport) {
+    let may_be_session = |path: &Path| codecs.iter().any(|codec| codec.may_be_session(path));
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) => return fail(folder, &error.to_string(), report),
@@ -102,7 +120,7 @@ fn walk(folder: &Path, levels: usize, found: &mut Vec<Found>, report: &mut Impor
     for entry in entries.flatten() {
         let path = entry.path();
         match entry.metadata() {
-            Ok(meta) if meta.is_dir() && levels > 0 => walk(&path, levels - 1, found, report),
+            Ok(meta) if meta.is_dir() && levels > 0 => walk(&path, levels - 1, codecs, found, report),
             Ok(meta) if meta.is_file() && may_be_session(&path) => found.push(describe(path, &meta, false)),
             Ok(_) => {}
             Err(error) => fail(&path, &error.to_string(), report),
@@ -117,15 +135,20 @@ fn fail(path: &Path, reason: &str, report: &mut ImportReport) {
 
 fn describe(path: PathBuf, meta: &std::fs::Metadata, named: bool) -> Found {
     let key = path.to_str().map_or_else(|| format!("{path:?}"), str::to_owned);
-    let mtime = meta.mtime().saturating_mul(1_000_000_000).saturating_add(meta.mtime_nsec());
-    Found { path, key, size: meta.len(), mtime, named }
+    Found { path, key, size: meta.len(), mtime: mtime(meta), named, mark: None, origin: Origin::File }
 }
 
-fn may_be_session(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.ends_with(".jsonl")
-        || name.ends_with(".jsonl.zst")
-        || (name.starts_with("rollout-") && name.ends_with(".json"))
+/// When a file was changed, in nanoseconds since the epoch.
+pub(super) fn mtime(meta: &std::fs::Metadata) -> i64 {
+    meta.mtime().saturating_mul(1_000_000_000).saturating_add(meta.mtime_nsec())
+}
+
+/// What stands in a small file; nothing when it is not there, large, or no file.
+pub(super) fn small(path: &Path) -> Option<Vec<u8>> {
+    let meta = std::fs::symlink_metadata(path).ok().filter(|meta| meta.is_file() && meta.len() <= MAX_SMALL_BYTES)?;
+    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0));
+    File::open(path).ok()?.take(MAX_SMALL_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// The last time that a plain file mentions near its end, in milliseconds since the epoch: agents stamp their records.

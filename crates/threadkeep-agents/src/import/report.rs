@@ -17,6 +17,9 @@ pub struct ImportReport {
     pub items: ItemCounts,
     /// Everything that is wrong with the files, by file and line.
     pub problems: Vec<Problem>,
+    /// The sources that could not be imported.
+    #[serde(skip)]
+    pub(super) failures: Vec<String>,
 }
 
 /// Counts of files.
@@ -94,6 +97,7 @@ impl ImportReport {
 
     pub(super) fn failed(&mut self, file: &Found, reason: &str) {
         self.files.failed += 1;
+        self.failures.push(file.key.clone());
         self.problem(&file.key, reason);
     }
 

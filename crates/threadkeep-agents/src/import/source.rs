@@ -13,7 +13,8 @@ use threadkeep::{
 use super::files::{self, Found};
 use super::identity::{item_id, other_thread_id, thread_id};
 use super::report::{Outcome, Problem};
-use crate::codec::{Codec, Continues, KnownRecord, Place, Record, SourceReader, ThreadFacts};
+use super::whole::{self, Remembered};
+use crate::codec::{Codec, Continues, KnownRecord, Place, Record, Shape, SourceReader, ThreadFacts};
 use crate::segments::{Position, Segment, Segments};
 
 /// A step of an import ends when it holds this many records …
@@ -52,6 +53,7 @@ pub(super) struct Import<'a> {
     pub(super) store: &'a Store,
     pub(super) codec: &'a dyn Codec,
     pub(super) file: &'a Found,
+    pub(super) shape: Shape,
     pub(super) dry_run: bool,
 }
 
@@ -80,17 +82,27 @@ impl Import<'_> {
 
     fn attempt(&self, taken: &[ThreadId], workspaces: &mut HashMap<PathBuf, Workspace>) -> Result<Outcome, Failure> {
         let mut run = Run::new(self, taken, self.store.source(&self.file.key)?);
-        // A file whose thread was purged, and that went on since, is imported anew.
-        let rest = if run.thread.is_some() { self.go_on(&mut run)? } else { None };
-        let input = match rest {
-            Some(rest) => rest,
-            None => files::open(&self.file.path)?,
-        };
-        for segment in Segments::starting_at(input, run.position) {
-            run.take(segment?)?;
-            if run.batch.len() >= BATCH_RECORDS || run.bytes >= BATCH_BYTES {
-                run.write(workspaces, false)?;
+        if self.shape == Shape::Lines {
+            // A file whose thread was purged, and that went on since, is imported anew.
+            let rest = if run.thread.is_some() { self.go_on(&mut run)? } else { None };
+            let input = match rest {
+                Some(rest) => rest,
+                None => files::open(&self.file.path)?,
+            };
+            whole::prepare(self.codec, self.file, self.shape, &mut *run.reader)?;
+            for segment in Segments::starting_at(input, run.position) {
+                run.take(segment?)?;
+                run.write_if_full(workspaces)?;
             }
+        } else {
+            let state = run.stored.as_ref().map(|source| Remembered::read(&source.state)).unwrap_or_default();
+            run.said = state.facts.clone();
+            run.earlier = state;
+            whole::prepare(self.codec, self.file, self.shape, &mut *run.reader)?;
+            whole::read(self.codec, self.file, self.shape, &mut |segment| {
+                run.take(segment)?;
+                run.write_if_full(workspaces)
+            })?;
         }
         run.write(workspaces, true)?;
         run.finish()
@@ -164,7 +176,7 @@ fn known_part(path: &Path, source: &SourceFile) -> io::Result<Option<KnownPart>>
 
 /// A record or bytes on their way into the store.
 enum Pending {
-    Record { offset: u64, bytes: Bytes, record: Record },
+    Record { offset: u64, bytes: Bytes, record: Record, key: Option<Vec<u8>> },
     Beside { offset: u64, bytes: Bytes },
 }
 
@@ -174,6 +186,14 @@ struct Bytes {
     read: Vec<u8>,
     /// What the store has something else of ([`threadkeep::StoreOptions::on_write`]), if it has.
     screened: Option<Vec<u8>>,
+}
+
+impl Pending {
+    fn bytes(&self) -> &Bytes {
+        match self {
+            Self::Record { bytes, .. } | Self::Beside { bytes, .. } => bytes,
+        }
+    }
 }
 
 impl Bytes {
@@ -222,6 +242,9 @@ struct Run<'a> {
     base: Option<ItemId>,
     /// Whether a record with a place in the tree has been read.
     has_items: bool,
+    /// Of a session that is read as a whole: what the last import remembered, and what the next one is to.
+    earlier: Remembered,
+    remembered: Remembered,
     /// What the thread's metadata was last told by the file. Only what the file says anew is written, so that a rename
     /// in the store stays.
     said: ThreadFacts,
@@ -253,6 +276,8 @@ impl<'a> Run<'a> {
             fork: None,
             base: None,
             has_items: false,
+            earlier: Remembered::default(),
+            remembered: Remembered::default(),
             said: ThreadFacts::default(),
         }
     }
@@ -273,12 +298,13 @@ impl<'a> Run<'a> {
                 let bytes = self.screen(bytes)?;
                 match self.reader.record(bytes.kept()) {
                     Ok(record) if record.place == Place::Beside => {
+                        self.count_beside(bytes.kept());
                         self.batch.push(Pending::Beside { offset, bytes });
-                        self.outcome.items.imported += 1;
                     }
                     Ok(record) => {
                         self.has_items = true;
-                        self.batch.push(Pending::Record { offset, bytes, record });
+                        let key = self.reader.key();
+                        self.batch.push(Pending::Record { offset, bytes, record, key });
                     }
                     Err(skip) => {
                         self.skip(line, skip.reason);
@@ -321,6 +347,13 @@ impl<'a> Run<'a> {
         self.outcome.items.read += 1;
     }
 
+    /// Counts a record that is kept beside the tree: of a session that is read as a whole, it may be one that was kept before.
+    fn count_beside(&mut self, bytes: &[u8]) {
+        let known = self.import.shape != Shape::Lines && self.remembered.note(bytes, &self.earlier);
+        let counts = &mut self.outcome.items;
+        *(if known { &mut counts.unchanged } else { &mut counts.imported }) += 1;
+    }
+
     fn skip(&mut self, line: u64, reason: String) {
         self.skipped += 1;
         self.outcome.items.skipped += 1;
@@ -331,8 +364,60 @@ impl<'a> Run<'a> {
         self.outcome.problems.push(Problem { file: self.import.file.key.clone(), line, reason });
     }
 
+    fn write_if_full(&mut self, workspaces: &mut HashMap<PathBuf, Workspace>) -> Result<(), Failure> {
+        let is_full = self.batch.len() >= BATCH_RECORDS || self.bytes >= BATCH_BYTES;
+        if !is_full || self.import.shape == Shape::Lines {
+            return if is_full { self.write(workspaces, false) } else { Ok(()) };
+        }
+        let waiting = self.split_unsettled();
+        if !self.batch.is_empty() {
+            self.write(workspaces, false)?;
+        }
+        self.bytes = waiting.iter().map(|pending| pending.bytes().read.len()).sum();
+        self.batch.extend(waiting);
+        Ok(())
+    }
+
+    /// Takes out of the batch what begins with the first record that its agent is still at work on.
+    fn split_unsettled(&mut self) -> Vec<Pending> {
+        let Some(unsettled) = self.reader.unsettled().map(|number| number as usize) else {
+            return Vec::new();
+        };
+        let mut next = self.placed.len();
+        let at = self.batch.iter().position(|pending| {
+            let is_record = matches!(pending, Pending::Record { .. });
+            next += usize::from(is_record);
+            is_record && next > unsettled
+        });
+        at.map(|at| self.batch.split_off(at)).unwrap_or_default()
+    }
+
+    /// Keeps beside the tree what its agent is still at work on; the next import looks at it again.
+    fn put_off(&mut self) {
+        if self.import.shape == Shape::Lines {
+            return;
+        }
+        let waiting = self.split_unsettled();
+        let mut count = 0_i64;
+        for pending in waiting {
+            count += i64::from(matches!(pending, Pending::Record { .. }));
+            let (Pending::Record { offset, bytes, .. } | Pending::Beside { offset, bytes }) = pending;
+            self.batch.push(Pending::Beside { offset, bytes });
+        }
+        if count > 0 {
+            self.records -= count;
+            self.outcome.items.read -= u64::try_from(count).unwrap_or(0);
+            let reason =
+                format!("the agent is at work on the last message ({count} records); it waits for the next import");
+            self.problem(0, reason);
+        }
+    }
+
     /// Writes what has gathered, with how far the file has been read, in one transaction.
     fn write(&mut self, workspaces: &mut HashMap<PathBuf, Workspace>, end: bool) -> Result<(), Failure> {
+        if end {
+            self.put_off();
+        }
         if self.thread.is_none() && !self.has_items {
             // Titles and snapshots may stand before the conversation; without one there is no thread.
             return Ok(());
@@ -345,7 +430,8 @@ impl<'a> Run<'a> {
             self.count_only();
             return Ok(());
         }
-        let source = self.source(&thread, end);
+        self.remembered.facts = facts.clone();
+        let mut source = self.source(&thread, end);
         let head = self.reader.head().filter(|_| end);
         if self.batch.is_empty() && self.stored.as_ref() == Some(&source) && head.is_none() && facts == self.said {
             return Ok(());
@@ -353,10 +439,13 @@ impl<'a> Run<'a> {
         if self.live.is_none() {
             self.live = Some(self.open(&thread, &facts, workspaces)?);
         }
+        let segments = self.segments(&thread)?;
+        // What was settled with the parts is remembered, too.
+        source.state = self.state();
         let batch = ImportBatch {
             expected: self.stored.as_ref().map(|stored| (stored.consumed, stored.prefix)),
             replace: std::mem::take(&mut self.replace),
-            segments: self.segments(&thread)?,
+            segments,
             screened: true,
             head: head.and_then(|number| self.placed.get(number as usize).copied()),
             // With every step, because the codec's state is, too: an import that goes on knows it all as said.
@@ -385,7 +474,7 @@ impl<'a> Run<'a> {
             return Ok(Some(id.clone()));
         }
         let first = self.batch.iter().find_map(|pending| match pending {
-            Pending::Record { bytes, record, .. } => Some((bytes.read.as_slice(), record)),
+            Pending::Record { bytes, record, key, .. } => Some((key.as_deref().unwrap_or(&bytes.read), record)),
             Pending::Beside { .. } => None,
         });
         let Some((bytes, record)) = first else {
@@ -461,16 +550,18 @@ impl<'a> Run<'a> {
     fn segments(&mut self, thread: &ThreadId) -> Result<Vec<ImportSegment>, Failure> {
         let mut segments = Vec::with_capacity(self.batch.len());
         let mut fresh = Vec::new();
+        let mut keyed = HashSet::new();
         for pending in std::mem::take(&mut self.batch) {
             let (offset, length, part) = match pending {
                 Pending::Beside { offset, bytes } => {
                     (offset, bytes.read.len(), ImportPart::Beside { bytes: bytes.into_kept() })
                 }
-                Pending::Record { offset, bytes, record } => {
+                Pending::Record { offset, bytes, record, key } => {
                     let length = bytes.read.len();
-                    let part = self.part(thread, bytes, record);
+                    let part = self.part(thread, bytes, record, key.as_deref());
                     if let ImportPart::Item { item, .. } = &part {
                         fresh.extend(item.id);
+                        keyed.extend(item.id.filter(|_| key.is_some()));
                     }
                     (offset, length, part)
                 }
@@ -483,17 +574,36 @@ impl<'a> Run<'a> {
             false => HashSet::new(),
         };
         for segment in &mut segments {
+            if let ImportPart::Item { item, .. } = &mut segment.part
+                && let Some(id) = item.id.filter(|id| stored.contains(id) && keyed.contains(id))
+                && self.has_changed(thread, id, &item.content)?
+            {
+                let bytes = std::mem::take(&mut item.content);
+                self.count_beside(&bytes);
+                segment.part = ImportPart::Beside { bytes };
+            }
             self.settle(segment, &stored);
         }
         Ok(segments)
     }
 
-    fn part(&mut self, thread: &ThreadId, bytes: Bytes, record: Record) -> ImportPart {
+    /// Whether a record that its agent changes in place has other bytes than the item that it became. What was taken out of
+    /// an item is not brought back beside it.
+    fn has_changed(&self, thread: &ThreadId, id: ItemId, bytes: &[u8]) -> Result<bool, Failure> {
+        let address = self.import.store.address_of(thread, id)?;
+        match self.import.store.item(thread, address) {
+            Ok(item) => Ok(item.redaction.is_none() && item.content != bytes),
+            Err(Error::Corrupt { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn part(&mut self, thread: &ThreadId, bytes: Bytes, record: Record, key: Option<&[u8]>) -> ImportPart {
         let after = match record.place {
             Place::After(number) => self.placed.get(number as usize).copied().or(self.base),
             Place::Root | Place::Beside => self.base,
         };
-        let id = item_id(thread, after, &bytes.read, record.created_at);
+        let id = item_id(thread, after, key.unwrap_or(&bytes.read), record.created_at);
         self.placed.push(id);
         if !self.seen.insert(id) {
             return ImportPart::Known { item: id, note: record.note };
@@ -535,8 +645,16 @@ impl<'a> Run<'a> {
             prefix: Hash(*self.hasher.finalize().as_bytes()),
             records: self.records,
             skipped: self.skipped,
-            state: self.reader.state(),
+            state: self.state(),
         }
+    }
+
+    /// What the next import gets back.
+    fn state(&self) -> Vec<u8> {
+        if self.import.shape == Shape::Lines {
+            return self.reader.state();
+        }
+        serde_json::to_vec(&self.remembered).unwrap_or_default()
     }
 
     fn finish(mut self) -> Result<Outcome, Failure> {
@@ -550,7 +668,8 @@ impl<'a> Run<'a> {
         if let Some(live) = &self.live {
             // Gives up the claim without a sync: the whole import is synced once, at its end.
             live.discard()?;
-            if (self.outcome.new_thread || self.was_unfinished) && self.import.file.is_archived() {
+            let is_archived = self.import.file.is_archived() || self.said.archived == Some(true);
+            if (self.outcome.new_thread || self.was_unfinished) && is_archived {
                 self.import.store.archive(live.id())?;
             }
         }

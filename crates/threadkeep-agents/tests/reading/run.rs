@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use threadkeep::View;
-use threadkeep_agents::codec::{Codec, KnownRecord, Place, Record, RecordNo, ThreadFacts};
+use threadkeep_agents::codec::{Codec, KnownRecord, Place, Record, RecordNo, Shape, SourceReader, ThreadFacts};
+use threadkeep_agents::document::{Document, frame};
 use threadkeep_agents::segments::{Segment, Segments};
 
 /// A record and what was made of it.
@@ -22,6 +23,8 @@ pub(crate) struct Run {
     pub(crate) outcomes: Vec<Outcome>,
     pub(crate) facts: ThreadFacts,
     pub(crate) head: Option<RecordNo>,
+    /// The first record that its agent is still at work on.
+    pub(crate) unsettled: Option<RecordNo>,
 }
 
 impl Run {
@@ -68,15 +71,42 @@ pub(crate) fn segments(bytes: &[u8]) -> Vec<Segment> {
     Segments::new(bytes).map(Result::unwrap).collect()
 }
 
+/// The segments of a file in the form that its codec says.
+pub(crate) fn segments_of(codec: &Arc<dyn Codec>, path: &Path, bytes: &[u8]) -> Vec<Segment> {
+    match codec.shape(path, head(bytes)) {
+        Shape::Document(keys) => Document::new(bytes, keys).map(Result::unwrap).collect(),
+        _ => segments(bytes),
+    }
+}
+
+fn head(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.len().min(64 << 10)]
+}
+
+/// A reader that was told what it is told before the first record.
+fn reader(codec: &Arc<dyn Codec>, path: &Path, segments: &[Segment], state: Option<&[u8]>) -> Box<dyn SourceReader> {
+    let mut reader = codec.reader(path, state);
+    for beside in codec.beside(path) {
+        if let Ok(bytes) = std::fs::read(&beside) {
+            reader.beside(&beside, &bytes);
+        }
+    }
+    let bytes = joined(segments);
+    if let Shape::Document(keys) = codec.shape(path, head(&bytes)) {
+        reader.frame(&frame(bytes.as_slice(), keys).unwrap());
+    }
+    reader
+}
+
 /// Reads segments, stopping after `split` of them and going on from notes and state alone.
 pub(crate) fn read(codec: &Arc<dyn Codec>, path: &Path, segments: &[Segment], split: Option<usize>) -> Run {
-    let mut reader = codec.reader(path, None);
+    let mut reader = reader(codec, path, segments, None);
     let mut outcomes = Vec::new();
     let mut placed: Vec<(Option<String>, Vec<u8>)> = Vec::new();
     for (at, segment) in segments.iter().enumerate() {
         if split == Some(at) {
             let state = reader.state();
-            reader = codec.reader(path, Some(&state));
+            reader = self::reader(codec, path, segments, Some(&state));
             for (source_id, note) in &placed {
                 reader.known(&KnownRecord { source_id: source_id.as_deref(), note });
             }
@@ -99,11 +129,15 @@ pub(crate) fn read(codec: &Arc<dyn Codec>, path: &Path, segments: &[Segment], sp
             },
         });
     }
-    Run { outcomes, facts: reader.facts(), head: reader.head() }
+    Run { outcomes, facts: reader.facts(), head: reader.head(), unsettled: reader.unsettled() }
 }
 
 /// Whether reading in two parts gives what reading in one part gives, wherever the cut is.
 pub(crate) fn check_splits(codec: &Arc<dyn Codec>, path: &Path, segments: &[Segment], step: usize) {
+    // What is no file of lines is read as a whole whenever it has changed.
+    if codec.shape(path, head(&joined(segments))) != Shape::Lines {
+        return;
+    }
     let whole = read(codec, path, segments, None);
     for split in (0..=segments.len()).step_by(step) {
         let parts = read(codec, path, segments, Some(split));

@@ -13,7 +13,8 @@ const CRATES: [(&str, &[&str]); 5] = [
     ("threadkeep-torture", &["threadkeep", "threadkeep-agents"]),
 ];
 
-/// What only some crates may bring in: terminals and servers stay out of the library, SQL stays in it.
+/// What only some crates may bring in: terminals and servers stay out of the library, and SQL out of the program. The codecs'
+/// crate reads other programs' databases, not the store's (`docs/design/0014-agent-sources.md`).
 const KEPT_OUT: [(&str, &[&str]); 3] = [
     (
         "threadkeep",
@@ -21,19 +22,7 @@ const KEPT_OUT: [(&str, &[&str]); 3] = [
     ),
     (
         "threadkeep-agents",
-        &[
-            "clap",
-            "axum",
-            "tokio",
-            "postgres",
-            "anstream",
-            "indicatif",
-            "etcetera",
-            "rusqlite",
-            "crossterm",
-            "ratatui",
-            "frizbee",
-        ],
+        &["clap", "axum", "tokio", "postgres", "anstream", "indicatif", "etcetera", "crossterm", "ratatui", "frizbee"],
     ),
     ("threadkeep-cli", &["rusqlite", "postgres"]),
 ];
