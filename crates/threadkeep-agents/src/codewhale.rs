@@ -160,11 +160,16 @@ fn layout(tables: &Tables) -> Option<Layout> {
         return None;
     }
     let thread = columns(&|column| tables.has("threads", &[column]), THREAD);
-    let mut records =
-        vec![query("threads", format!("SELECT {thread} FROM threads WHERE id = ?1")), query("messages", messages(tables))];
+    let mut records = vec![
+        query("threads", format!("SELECT {thread} FROM threads WHERE id = ?1")),
+        query("messages", messages(tables)),
+    ];
     for (table, order) in BESIDE {
         if tables.has(table, &["thread_id"]) {
-            records.push(query(table, format!("SELECT * FROM {table} WHERE thread_id = ?1 ORDER BY {}", order_of(tables, table, order))));
+            records.push(query(
+                table,
+                format!("SELECT * FROM {table} WHERE thread_id = ?1 ORDER BY {}", order_of(tables, table, order)),
+            ));
         }
     }
     let shared = SHARED.iter().filter(|(table, _)| tables.has(table, &["id"]));
@@ -187,7 +192,8 @@ fn order_of<'a>(tables: &Tables, table: &str, order: &'a str) -> &'a str {
 fn sessions(tables: &Tables) -> String {
     let wanted: Vec<(&str, &str)> = THREAD.iter().copied().filter(|(name, _)| *name != "id").collect();
     let thread = columns(&|column| tables.has("threads", &[column]), &wanted);
-    let mut counts = vec!["(SELECT count(*) || ' ' || coalesce(max(id), 0) FROM messages WHERE thread_id = t.id)".to_owned()];
+    let mut counts =
+        vec!["(SELECT count(*) || ' ' || coalesce(max(id), 0) FROM messages WHERE thread_id = t.id)".to_owned()];
     let counted = [
         ("thread_goals", "group_concat(updated_at || status || tokens_used || time_used_seconds)"),
         ("checkpoints", "group_concat(created_at || length(state_json))"),
@@ -200,7 +206,8 @@ fn sessions(tables: &Tables) -> String {
             _ => &["thread_id"],
         };
         if tables.has(table, needed) {
-            counts.push(format!("(SELECT count(*) || ' ' || coalesce({what}, '') FROM {table} WHERE thread_id = t.id)"));
+            counts
+                .push(format!("(SELECT count(*) || ' ' || coalesce({what}, '') FROM {table} WHERE thread_id = t.id)"));
         }
     }
     let updated = if tables.has("threads", &["updated_at"]) { "updated_at * 1000" } else { "0" };

@@ -8,16 +8,26 @@ use std::sync::Arc;
 
 pub mod claude_code;
 pub mod codec;
+pub mod codewhale;
 pub mod codex;
+pub mod companion;
 pub mod conversation;
 pub mod document;
 pub mod gemini_cli;
 pub mod import;
 mod json;
+pub mod newt;
+mod rows;
 pub mod segments;
 pub mod writer;
 
 /// All codecs, in the order in which they are asked whether a file is theirs.
 pub fn codecs() -> Vec<Arc<dyn codec::Codec>> {
-    vec![Arc::new(codex::Codex), Arc::new(claude_code::ClaudeCode), Arc::new(gemini_cli::GeminiCli)]
+    vec![
+        Arc::new(codex::Codex),
+        Arc::new(claude_code::ClaudeCode),
+        Arc::new(gemini_cli::GeminiCli),
+        Arc::new(codewhale::CodeWhale),
+        Arc::new(newt::Newt),
+    ]
 }

@@ -154,7 +154,8 @@ fn query(name: &'static str, sql: String) -> Query {
 fn sessions(tables: &Tables) -> String {
     let wanted: Vec<(&str, &str)> = CONVERSATION.iter().copied().filter(|(name, _)| *name != "id").collect();
     let of_conversation = columns(&|column| tables.has("conversations", &[column]), &wanted);
-    let mut counts = vec!["(SELECT count(*) || ' ' || coalesce(max(seq), 0) FROM turns WHERE conversation_id = c.id)".to_owned()];
+    let mut counts =
+        vec!["(SELECT count(*) || ' ' || coalesce(max(seq), 0) FROM turns WHERE conversation_id = c.id)".to_owned()];
     let counted: [(&str, &str); 8] = [
         ("conversation_inbox", "coalesce(sum(delivered), 0)"),
         ("enrollment_requests", "coalesce(sum(resolved), 0)"),

@@ -114,7 +114,8 @@ impl Row {
 
     /// What is wrong with a column.
     pub(crate) fn wrong(&self, column: &str, found: &str) -> Skip {
-        let id = ["id", "request_id", "instance_id", "thread_id", "seq"].into_iter().find(|id| self.0.contains_key(*id));
+        let id =
+            ["id", "request_id", "instance_id", "thread_id", "seq"].into_iter().find(|id| self.0.contains_key(*id));
         let row = id.map(|id| format!(" {}", self.label(id))).unwrap_or_default();
         Skip { reason: format!("row{row} of {}: {found} in `{column}`", self.table()) }
     }

@@ -11,7 +11,7 @@ pub(super) fn standing(row: &Row) -> Option<Companion> {
     let status = row.word("status")?;
     // Archived is a shelf and no status, and what runs there does not run here.
     (!matches!(status.as_str(), "archived" | "idle" | "running"))
-        .then(|| Companion::Standing { status: Status::from(status.as_str()), end_reason: None })
+        .then(|| Companion::Standing { status: Status::from_word(&status), end_reason: None })
 }
 
 pub(super) fn companion(row: &Row) -> Result<Option<Companion>, Skip> {
@@ -37,9 +37,10 @@ fn goal(row: &Row) -> Result<Companion, Skip> {
     let id = row.required("goal_id")?;
     let status = row.word("status").unwrap_or_default();
     let pause = row.word("pause_reason");
-    let pause = pause.map(|word| PauseReason::from(serde_json::from_str::<String>(&word).unwrap_or(word).as_str()));
+    let pause = pause.map(|word| PauseReason::from_word(&serde_json::from_str::<String>(&word).unwrap_or(word)));
     let continuations = row.count("continuation_count")?.unwrap_or_default();
-    let stall = match (row.text("last_gap_fingerprint")?, row.count("repeated_gap_count")?, row.count("last_gap_pass")?) {
+    let stall = match (row.text("last_gap_fingerprint")?, row.count("repeated_gap_count")?, row.count("last_gap_pass")?)
+    {
         (None, None | Some(0), None) => None,
         (Some(fingerprint), Some(repeats), Some(pass)) => {
             let fingerprint = digest(fingerprint).ok_or_else(|| row.wrong("last_gap_fingerprint", "no digest"))?;
@@ -50,7 +51,7 @@ fn goal(row: &Row) -> Result<Companion, Skip> {
     Ok(Companion::Goal(Box::new(NewGoal {
         id: Some(threadkeep::GoalId::from_uuid(uuid_of("goal", id))),
         objective: row.required("objective")?.to_owned(),
-        status: Some(GoalStatus::from(status.as_str())),
+        status: Some(GoalStatus::from_word(&status)),
         pause_reason: pause,
         token_budget: row.count("token_budget")?,
         seconds_budget: None,
@@ -101,7 +102,10 @@ pub(super) fn shared(row: &Row) -> Result<Option<Shared>, Skip> {
             id: must("id")?,
             name: must("name")?,
             status: row.word("status").unwrap_or_default(),
-            progress: row.count("progress")?.and_then(|progress| u8::try_from(progress).ok()).map(|progress| progress.min(100)),
+            progress: row
+                .count("progress")?
+                .and_then(|progress| u8::try_from(progress).ok())
+                .map(|progress| progress.min(100)),
             detail: text("detail")?,
             row: row.json(),
         },
@@ -176,7 +180,9 @@ mod tests {
     use crate::rows::Row;
 
     fn goal(more: &str) -> Result<Companion, String> {
-        let row = format!(r#"{{"table":"thread_goals","thread_id":"t","goal_id":"g","objective":"o","status":"paused"{more}}}"#);
+        let row = format!(
+            r#"{{"table":"thread_goals","thread_id":"t","goal_id":"g","objective":"o","status":"paused"{more}}}"#
+        );
         companion(&Row::read(row.as_bytes()).unwrap()).map(Option::unwrap).map_err(|skip| skip.reason)
     }
 
@@ -197,7 +203,10 @@ mod tests {
     fn goals_that_say_what_can_not_be_are_named() {
         let wrong = goal(r#","tokens_used":-1"#).unwrap_err();
         assert_eq!(wrong, "row t of thread_goals: a negative number in `tokens_used`");
-        assert_eq!(goal(r#","tokens_used":1.8e19"#).unwrap_err(), "row t of thread_goals: no whole number in `tokens_used`");
+        assert_eq!(
+            goal(r#","tokens_used":1.8e19"#).unwrap_err(),
+            "row t of thread_goals: no whole number in `tokens_used`"
+        );
         assert!(goal(r#","last_gap_fingerprint":"xyz","repeated_gap_count":1,"last_gap_pass":0"#).is_err());
         assert!(goal(r#","repeated_gap_count":1"#).is_err());
     }

@@ -8,7 +8,11 @@ use crate::json::{decoded_len, media_url, str_at, text_of};
 
 /// The message of an entry of a journal, or of a row of the database: whatever holds role and content.
 pub(super) fn body(entry: &Value) -> &Value {
-    ["message", "payload", "data"].into_iter().filter_map(|key| entry.get(key)).find(|inner| inner.is_object()).unwrap_or(entry)
+    ["message", "payload", "data"]
+        .into_iter()
+        .filter_map(|key| entry.get(key))
+        .find(|inner| inner.is_object())
+        .unwrap_or(entry)
 }
 
 /// Whose words they are, in CodeWhale's own word; the kind of an entry says so where the message does not.
@@ -31,7 +35,8 @@ fn content(entry: &Value) -> &Value {
 
 /// The words of a message, without calls, results and thoughts.
 pub(super) fn said(entry: &Value) -> String {
-    let texts = parts(entry).into_iter().filter_map(|part| if let Part::Text { text } = part { Some(text) } else { None });
+    let texts =
+        parts(entry).into_iter().filter_map(|part| if let Part::Text { text } = part { Some(text) } else { None });
     texts.collect::<Vec<_>>().join("\n")
 }
 

@@ -17,6 +17,8 @@ use crate::json::{Flag, Number, Word, one_line, read, str_at};
 
 /// The newest version of the document that is known.
 const KNOWN_SCHEMA: u64 = 1;
+/// A longer word is no role.
+const MAX_ROLE_BYTES: usize = 64;
 /// The title of a session that has none yet.
 const UNTITLED: &str = "New Session";
 
@@ -93,7 +95,8 @@ impl SourceReader for Reader {
             return;
         };
         if let Some(version) = frame.schema_version.0.filter(|version| *version > KNOWN_SCHEMA) {
-            self.remarks.push(format!("its schema version is {version}; {KNOWN_SCHEMA} is known, and it was read as that"));
+            self.remarks
+                .push(format!("its schema version is {version}; {KNOWN_SCHEMA} is known, and it was read as that"));
         }
         let Metadata { id, title, created_at, updated_at, model, .. } = frame.metadata;
         let facts = &mut self.facts;
@@ -129,7 +132,8 @@ impl SourceReader for Reader {
             kind => match speaker(&entry) {
                 "" if kind.is_empty() => return Err(Skip { reason: "an entry without a role".to_owned() }),
                 "" => (Kind::Event, None),
-                role => (Kind::Message, Some(Role::from(role))),
+                long if long.len() > MAX_ROLE_BYTES => (Kind::Event, None),
+                role => (Kind::Message, Some(Role::from_word(role))),
             },
         };
         let is_prompt = role == Some(Role::User) && !said.is_empty();

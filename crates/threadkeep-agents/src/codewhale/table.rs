@@ -17,6 +17,8 @@ use crate::rows::Row;
 
 /// How many messages without their place are named.
 const NAMED: usize = 8;
+/// A longer word is no role.
+const MAX_ROLE_BYTES: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Reader {
@@ -92,7 +94,7 @@ impl Reader {
         Ok(Record {
             place,
             kind: Kind::Message,
-            role: role.map(|role| Role::from(role.as_str())),
+            role: role.filter(|role| role.len() <= MAX_ROLE_BYTES).map(|role| Role::from_word(&role)),
             created_at: row.seconds("created_at"),
             source_id: Some(id.to_string()),
             starts_turn: is_prompt,

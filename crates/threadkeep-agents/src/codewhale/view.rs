@@ -38,7 +38,7 @@ fn of_entry(entry: &Value) -> View {
     let kind = str_at(entry, "kind");
     let role = match kind {
         "compaction" | "branch_summary" => Some(Role::System),
-        _ => Some(speaker(entry)).filter(|role| !role.is_empty()).map(Role::from),
+        _ => Some(speaker(entry)).filter(|role| !role.is_empty()).map(Role::from_word),
     };
     let mut parts = parts(entry);
     if parts.is_empty() && role.is_none() {
@@ -48,7 +48,7 @@ fn of_entry(entry: &Value) -> View {
 }
 
 fn of_row(row: &Value) -> View {
-    let role = Some(str_at(row, "role")).filter(|role| !role.is_empty()).map(Role::from);
+    let role = Some(str_at(row, "role")).filter(|role| !role.is_empty()).map(Role::from_word);
     let content = text_of(row.get("content").unwrap_or(&Value::Null));
     let parts = match item(row) {
         Some(item) => parts(&item),

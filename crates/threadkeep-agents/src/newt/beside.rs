@@ -193,7 +193,9 @@ mod tests {
 
     #[test]
     fn a_damaged_column_costs_itself() {
-        let row = Row::read(br#"{"table":"conversations","id":"c","scratchpad":7,"plan":"{\"steps\":[]}","preference_pin":"{}"}"#);
+        let row = Row::read(
+            br#"{"table":"conversations","id":"c","scratchpad":7,"plan":"{\"steps\":[]}","preference_pin":"{}"}"#,
+        );
         let (companions, remarks) = of_conversation(&row.unwrap());
         assert_eq!(companions.len(), 1);
         assert_eq!(remarks, ["row c of conversations: no text in `scratchpad`"]);

@@ -241,7 +241,8 @@ impl SourceReader for Reader {
     fn frame(&mut self, bytes: &[u8]) {
         let frame = read::<Frame>(bytes).map(|(frame, _)| frame).unwrap_or_default();
         if self.folder.as_deref().is_some_and(|folder| folder != frame.workspace_id) {
-            self.remarks.push("it names another workspace than the folder that it lies in; newt would pass it over".to_owned());
+            self.remarks
+                .push("it names another workspace than the folder that it lies in; newt would pass it over".to_owned());
         }
         let facts = &mut self.facts;
         let word = |text: &str| Some(text.to_owned()).filter(|text| !text.trim().is_empty() && !text.contains('\0'));
