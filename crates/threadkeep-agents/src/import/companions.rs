@@ -231,7 +231,8 @@ fn write(store: &Store, live: &LiveThread, companion: &Companion, again: bool) -
                 danger: if *is_low { Danger::Low } else { Danger::High },
                 ..request
             };
-            let asked = live.ask_request(request)?;
+            // Not as the holder: that would put it on record in the conversation.
+            let asked = store.ask_request(request)?;
             store.cancel_request(asked.id, Principal::local("import"), Some(outcome.clone()))?.number.to_string()
         }
         Companion::Link { roadmap, node } => {
