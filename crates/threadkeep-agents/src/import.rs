@@ -31,6 +31,7 @@ pub use companions::CompanionCounts;
 use database::Database;
 pub use files::scan;
 use files::{Found, Origin};
+use report::Outcome;
 pub use report::{FileCounts, ImportReport, ItemCounts, Problem, ThreadCounts};
 use source::Import;
 
@@ -76,6 +77,8 @@ pub struct Importer<'a> {
     wrote: bool,
     /// Files that were read in this run, so that a parent that was read early is not read again.
     done: HashSet<PathBuf>,
+    /// The databases that were looked through in this run; what is counted of them are sessions without a conversation.
+    databases: Vec<SourceFile>,
     /// Threads that got items in this run, and whether they are new.
     touched: HashMap<ThreadId, bool>,
 }
@@ -96,6 +99,7 @@ impl<'a> Importer<'a> {
             report: ImportReport::default(),
             wrote: false,
             done: HashSet::new(),
+            databases: Vec::new(),
             touched: HashMap::new(),
         }
     }
@@ -116,10 +120,9 @@ impl<'a> Importer<'a> {
         if found.len() >= STAMPS_FROM {
             self.stamps = Some(self.load_stamps()?);
         }
-        let mut databases = Vec::new();
         let mut sessions = Vec::with_capacity(found.len());
         for file in found {
-            self.open_up(file, &mut sessions, &mut databases)?;
+            self.open_up(file, &mut sessions)?;
         }
         let mut found = sessions;
         self.put_in_order(&mut found)?;
@@ -137,7 +140,7 @@ impl<'a> Importer<'a> {
             });
         }
         self.apply_names(&found)?;
-        self.stamp_databases(databases)?;
+        self.stamp_databases()?;
         if self.wrote {
             self.store.sync()?;
         }
@@ -145,12 +148,12 @@ impl<'a> Importer<'a> {
     }
 
     /// What a file that was found holds: itself, or the sessions of a database that has changed.
-    fn open_up(&mut self, mut file: Found, sessions: &mut Vec<Found>, databases: &mut Vec<SourceFile>) -> Result<()> {
+    fn open_up(&mut self, mut file: Found, sessions: &mut Vec<Found>) -> Result<()> {
         let shape = |codec: &Arc<dyn Codec>| codec.may_be_session(&file.path).then(|| codec.shape(&file.path, &[]));
         let shapes: Vec<Shape> = self.codecs.iter().filter_map(shape).collect();
         if shapes.contains(&Shape::Database) || (file.named && database::is_database(&file.path)) {
             if database::is_database(&file.path) {
-                return self.database(&file, sessions, databases);
+                return self.database(&file, sessions);
             }
             let is_empty = file.size == 0;
             if file.named || !is_empty {
@@ -176,7 +179,7 @@ impl<'a> Importer<'a> {
     }
 
     /// The sessions of a database, each as a source of its own; one that has not changed costs a look.
-    fn database(&mut self, file: &Found, sessions: &mut Vec<Found>, databases: &mut Vec<SourceFile>) -> Result<()> {
+    fn database(&mut self, file: &Found, sessions: &mut Vec<Found>) -> Result<()> {
         let mark = match database::mark(&file.path) {
             Ok(mark) => mark,
             Err(error) => {
@@ -208,7 +211,7 @@ impl<'a> Importer<'a> {
             }
         };
         let ids: Vec<&str> = listed.iter().map(|session| session.id.as_str()).collect();
-        databases.push(SourceFile {
+        self.databases.push(SourceFile {
             agent: database.codec().agent().to_owned(),
             path: file.key.clone(),
             thread: None,
@@ -275,10 +278,27 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
+    /// Counts a session of a database that has no conversation with the database: nothing else will say of it that it was read.
+    fn note_empty(&mut self, file: &Found, outcome: &Outcome) {
+        if outcome.thread.is_none()
+            && let Origin::Session(_) = file.origin
+            && let Some((path, _)) = file.key.rsplit_once('#')
+            && let Some(database) = self.databases.iter_mut().find(|database| database.path == path)
+        {
+            let count = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+            database.records += count(outcome.items.read);
+            database.skipped += count(outcome.items.skipped);
+        }
+    }
+
     fn unchanged_database(&mut self, source: &SourceFile) -> Result<()> {
         if !self.codecs.iter().any(|codec| codec.agent() == source.agent) {
             return Ok(());
         }
+        let count = |value: i64| u64::try_from(value).unwrap_or(0);
+        self.report.items.read += count(source.records);
+        self.report.items.skipped += count(source.skipped);
+        self.report.items.unchanged += count(source.records - source.skipped);
         let ids = String::from_utf8_lossy(&source.state).into_owned();
         for id in ids.split('\0').filter(|id| !id.is_empty()) {
             if let Some(stamp) = self.stamp(&session_key(&source.path, id))? {
@@ -289,8 +309,8 @@ impl<'a> Importer<'a> {
     }
 
     /// Notes of each database that all of its sessions were looked at; of one with a session that failed it is not true.
-    fn stamp_databases(&mut self, databases: Vec<SourceFile>) -> Result<()> {
-        for database in databases.into_iter().filter(|_| !self.options.dry_run) {
+    fn stamp_databases(&mut self) -> Result<()> {
+        for database in std::mem::take(&mut self.databases).into_iter().filter(|_| !self.options.dry_run) {
             let begins = session_key(&database.path, "");
             if !self.report.failures.iter().any(|file| file.starts_with(&begins)) {
                 self.store.note_container(database)?;
@@ -347,6 +367,7 @@ impl<'a> Importer<'a> {
         self.wrote |= !nothing_new && !self.options.dry_run;
         match outcome {
             Ok(outcome) => {
+                self.note_empty(file, &outcome);
                 if let Some(thread) = outcome.thread.clone().filter(|_| outcome.items.imported > 0) {
                     self.touched.insert(thread, outcome.new_thread);
                 }

@@ -13,10 +13,13 @@ pub mod codex;
 pub mod companion;
 pub mod conversation;
 pub mod document;
+pub mod export;
 pub mod gemini_cli;
+pub mod goose;
 pub mod import;
 mod json;
 pub mod newt;
+pub mod opencode;
 mod rows;
 pub mod segments;
 pub mod writer;
@@ -27,6 +30,8 @@ pub fn codecs() -> Vec<Arc<dyn codec::Codec>> {
         Arc::new(codex::Codex),
         Arc::new(claude_code::ClaudeCode),
         Arc::new(gemini_cli::GeminiCli),
+        Arc::new(opencode::OpenCode),
+        Arc::new(goose::Goose),
         Arc::new(codewhale::CodeWhale),
         Arc::new(newt::Newt),
     ]

@@ -6,6 +6,8 @@
     reason = "a broken promise is reported by a panic"
 )]
 
+#[path = "cli/agents.rs"]
+mod agents;
 #[path = "cli/append.rs"]
 mod append;
 #[path = "cli/backup.rs"]

@@ -439,7 +439,7 @@ impl<'a> Run<'a> {
             false => (Vec::new(), Findings::default()),
         };
         // Until they are in the store, the next import has to look again.
-        let source = self.source(&thread, end && companions.is_empty());
+        let mut source = self.source(&thread, end && companions.is_empty());
         let head = self.reader.head().filter(|_| end);
         if self.batch.is_empty() && self.stored.as_ref() == Some(&source) && head.is_none() && facts == self.said {
             return Ok(());
@@ -447,10 +447,13 @@ impl<'a> Run<'a> {
         if self.live.is_none() {
             self.live = Some(self.open(&thread, &facts, workspaces)?);
         }
+        let segments = self.segments(&thread)?;
+        // What was settled with the parts is remembered, too.
+        source.state = self.state();
         let batch = ImportBatch {
             expected: self.stored.as_ref().map(|stored| (stored.consumed, stored.prefix)),
             replace: std::mem::take(&mut self.replace),
-            segments: self.segments(&thread)?,
+            segments,
             screened: true,
             head: head.and_then(|number| self.placed.get(number as usize).copied()),
             // With every step, because the codec's state is, too: an import that goes on knows it all as said.
