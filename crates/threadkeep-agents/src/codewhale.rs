@@ -7,6 +7,7 @@ mod message;
 mod session;
 mod table;
 mod view;
+mod write;
 
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,7 @@ use crate::codec::{Codec, Layout, Query, Shape, Skip, SourceReader, Tables};
 use crate::companion::Shared;
 use crate::conversation::Message;
 use crate::rows::{Row, columns};
+use crate::writer::{Session, Writer};
 
 /// The format tag and short name.
 const NAME: &str = "codewhale";
@@ -86,6 +88,14 @@ impl Codec for CodeWhale {
 
     fn shared(&self, row: &[u8]) -> Result<Option<Shared>, Skip> {
         beside::shared(&Row::read(row)?)
+    }
+
+    fn root(&self, home: &Path) -> Option<PathBuf> {
+        Some(home.join(".codewhale"))
+    }
+
+    fn writer(&self, session: &Session) -> Option<Box<dyn Writer>> {
+        Some(Box::new(write::CodeWhaleWriter::new(session)))
     }
 
     fn reader(&self, path: &Path, _state: Option<&[u8]>) -> Box<dyn SourceReader> {

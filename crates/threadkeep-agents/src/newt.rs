@@ -4,6 +4,7 @@ mod beside;
 pub(crate) mod chain;
 mod reader;
 mod view;
+mod write;
 
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,7 @@ use threadkeep::{Kind, View, ViewCodec};
 use crate::codec::{Codec, Layout, Query, Shape, Skip, SourceReader, Tables};
 use crate::companion::Shared;
 use crate::rows::{Row, columns};
+use crate::writer::{Session, Writer};
 
 /// The format tag and short name.
 const NAME: &str = "newt";
@@ -66,6 +68,14 @@ impl Codec for Newt {
 
     fn shared(&self, row: &[u8]) -> Result<Option<Shared>, Skip> {
         beside::shared(&Row::read(row)?)
+    }
+
+    fn root(&self, home: &Path) -> Option<PathBuf> {
+        Some(home.join(".newt"))
+    }
+
+    fn writer(&self, session: &Session) -> Option<Box<dyn Writer>> {
+        Some(Box::new(write::NewtWriter::new(session)))
     }
 
     fn reader(&self, path: &Path, _state: Option<&[u8]>) -> Box<dyn SourceReader> {

@@ -4,6 +4,7 @@
 //! times) follows from the session and from the message's place in it alone, so that the same thread gives the same file.
 
 mod calls;
+mod database;
 mod losses;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use uuid::Uuid;
 use crate::conversation::{MediaData, Message};
 
 pub(crate) use calls::{Calls, tool_name};
+pub(crate) use database::image;
 pub(crate) use losses::{Losses, lost};
 
 /// What is said of a session beside its messages.

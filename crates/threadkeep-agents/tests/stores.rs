@@ -12,7 +12,9 @@ mod newt_rules;
 use std::path::Path;
 
 use threadkeep::blocking::Store;
-use threadkeep::{Item, ItemQuery, StoreOptions, ThreadId};
+use threadkeep::{Details, Item, ItemQuery, Kind, NewItem, NewThread, Role, StoreOptions, ThreadId, View};
+use threadkeep_agents::codec::Codec;
+use threadkeep_agents::export::{Export, Exported, codec_for};
 use threadkeep_agents::import::{ImportOptions, ImportReport, Importer};
 
 fn open(folder: &Path) -> Store {
@@ -40,4 +42,50 @@ fn source_ids(store: &Store, thread: &str) -> Vec<String> {
 
 fn reasons(report: &ImportReport) -> Vec<&str> {
     report.problems.iter().map(|problem| problem.reason.as_str()).collect()
+}
+
+/// A thread as an agent's own file, in a folder that stands for its home.
+fn export(store: &Store, thread: &str, agent: &str, home: &Path) -> Exported {
+    let codec = codec_for(agent).unwrap();
+    let export = Export::new(store, &id(thread), None, codec, &|_| None).unwrap();
+    let mut bytes = Vec::new();
+    let exported = export
+        .write(&mut |part| -> Result<(), threadkeep::Error> {
+            bytes.extend_from_slice(part);
+            Ok(())
+        })
+        .unwrap();
+    std::fs::create_dir_all(home).unwrap();
+    std::fs::write(home.join(if agent == "newt" { "conversations.db" } else { "state.db" }), &bytes).unwrap();
+    for companion in &exported.companions {
+        let path = home.join(&companion.path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, &companion.bytes).unwrap();
+    }
+    exported
+}
+
+/// A thread of Threadkeep's own: prompts, an answer, a call with its result, a summary.
+fn own(store: &Store, folder: &Path) {
+    let workspace = store.workspace(folder).unwrap();
+    let details =
+        Details { title: Some("Of its own".to_owned()), cwd: folder.to_str().map(str::to_owned), ..Details::default() };
+    let live = workspace.create(NewThread { id: Some(id("own")), details, ..NewThread::default() }).unwrap();
+    let summary = View::text(Some(Role::System), "what was so far");
+    let items = vec![
+        NewItem::message(Role::User, "look around"),
+        NewItem::message(Role::Assistant, "I will"),
+        NewItem::tool_call("call-1", "ls", "{\"path\":\".\"}"),
+        NewItem::tool_result("call-1", "a file", false),
+        NewItem::message(Role::Assistant, "There is a file"),
+        NewItem::from_view(Kind::Compaction, &summary),
+        NewItem::message(Role::User, "go on"),
+        NewItem::message(Role::Assistant, "done"),
+    ];
+    live.append(items).unwrap();
+    live.shutdown().unwrap();
+}
+
+fn texts(store: &Store, thread: &str, codec: &dyn Codec) -> Vec<String> {
+    items(store, thread).iter().map(|item| codec.view(&item.kind, &item.content).to_text()).collect()
 }

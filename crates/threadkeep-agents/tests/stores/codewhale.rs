@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use serde_json::json;
 use threadkeep::{CheckpointQuery, GoalStatus, JobQuery, JobStatus, RunId, RunQuery, RunStatus, Shelf, Status};
 
-use super::{id, import, items, open, reasons, source_ids};
+use super::{export, id, import, items, open, own, reasons, source_ids, texts};
 
 /// The tables of a schema version.
 fn schema(version: u32) -> String {
@@ -288,4 +288,69 @@ fn sessions_are_their_journal_and_else_their_messages() {
     assert_eq!((thread.items, thread.shelf), (4, Shelf::Archived));
     assert_eq!(thread.forked_from, Some(id("9f0d1c2b-0000-4000-8000-000000000009")));
     assert_eq!(import(&store, &folder.path().join(".deepseek")).items.imported, 0);
+}
+
+#[test]
+fn a_thread_becomes_a_thread_and_a_session_of_codewhale() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    own(&store, folder.path());
+    let home = folder.path().join("out");
+    let exported = export(&store, "own", "codewhale", &home);
+    assert_eq!((exported.messages, exported.companions.len()), (8, 1));
+    let db = Connection::open(home.join("state.db")).unwrap();
+    let one = |sql: &str| db.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!(one("PRAGMA user_version"), 4);
+    assert_eq!(one("SELECT count(*) FROM pragma_foreign_key_check"), 0);
+    // What CodeWhale's own validator asks: parents before their children, one chain, the leaf at its end.
+    assert_eq!(one("SELECT count(*) FROM messages WHERE parent_entry_id IS NOT NULL AND parent_entry_id != id - 1"), 0);
+    assert_eq!(one("SELECT current_leaf_id = (SELECT max(id) FROM messages) FROM threads"), 1);
+    assert_eq!(one("SELECT count(*) FROM messages WHERE item_json IS NOT NULL AND NOT json_valid(item_json)"), 0);
+    let other = tempfile::tempdir().unwrap();
+    let fresh = open(other.path());
+    let report = import(&fresh, &home.join("state.db"));
+    assert_eq!(reasons(&report), Vec::<&str>::new());
+    let thread = fresh.latest().unwrap().unwrap();
+    let said = texts(&fresh, thread.as_str(), &threadkeep_agents::codewhale::CodeWhale);
+    let expected = [
+        "look around",
+        "I will",
+        "ls {\"path\":\".\"}",
+        "a file",
+        "There is a file",
+        "what was so far",
+        "go on",
+        "done",
+    ];
+    assert_eq!(said, expected);
+    let session = tempfile::tempdir().unwrap();
+    let fresh = open(session.path());
+    let report = import(&fresh, &home.join("sessions"));
+    assert_eq!(reasons(&report), Vec::<&str>::new());
+    assert_eq!(texts(&fresh, thread.as_str(), &threadkeep_agents::codewhale::CodeWhale), expected);
+}
+
+#[test]
+fn a_thread_of_codewhale_comes_back_with_its_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = database(folder.path(), 4);
+    db.execute("UPDATE messages SET item_json = '{ \"type\": \"x\" }' WHERE id = 2", []).unwrap();
+    let store = open(folder.path());
+    import(&store, &folder.path().join(".codewhale"));
+    let home = folder.path().join("out");
+    let exported = export(&store, "thread-1", "codewhale", &home);
+    assert_eq!((exported.records, exported.messages), (4, 0));
+    let rows = |db: &Connection| {
+        let mut rows = db.prepare("SELECT role, content, item_json, created_at FROM messages ORDER BY id").unwrap();
+        let row = |row: &rusqlite::Row<'_>| {
+            Ok((
+                row.get::<_, String>(0)?,
+                row.get::<_, String>(1)?,
+                row.get::<_, Option<String>>(2)?,
+                row.get::<_, i64>(3)?,
+            ))
+        };
+        rows.query_map([], row).unwrap().map(Result::unwrap).collect::<Vec<_>>()
+    };
+    assert_eq!(rows(&Connection::open(home.join("state.db")).unwrap()), rows(&db));
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use threadkeep::{Kind, MessageQuery, RequestQuery, RequestState, Role, Shelf};
 
 use super::newt_rules::{SCHEMA, Turn, append, create, refusals};
-use super::{id, import, items, open, reasons};
+use super::{export, id, import, items, open, own, reasons, texts};
 
 const EVENTS: &str = r#"[{"tool":"ls","args_digest":"path b3:0011223344556677","ok":true,"duration_ms":3}]"#;
 const REACHES: &str = r#"[{"name_as_called":"grep","resolution":{"kind":"unknown"}}]"#;
@@ -249,4 +249,65 @@ fn documents_of_the_first_versions_are_read() {
         ["it names another workspace than the folder that it lies in; newt would pass it over"]
     );
     assert_eq!(store.get(&id("17-b")).unwrap().items, 2);
+}
+
+#[test]
+fn a_thread_becomes_a_conversation_that_newt_verifies() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    own(&store, folder.path());
+    let home = folder.path().join("out");
+    let exported = export(&store, "own", "newt", &home);
+    assert_eq!(exported.messages, 8);
+    let db = Connection::open(home.join("conversations.db")).unwrap();
+    assert_eq!(refusals(&db), Vec::<String>::new());
+    let check: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(check, "ok");
+    let other = tempfile::tempdir().unwrap();
+    let fresh = open(other.path());
+    let report = import(&fresh, &home.join("conversations.db"));
+    assert_eq!(reasons(&report), Vec::<&str>::new());
+    let said = texts(&fresh, "own", &threadkeep_agents::newt::Newt);
+    let digest = blake3::hash(br#"{"path":"."}"#).to_hex();
+    let called = format!("called ls (path b3:{})", &digest[..16]);
+    let expected = ["look around", &called, "I will\n\nThere is a file", "what was so far", "", "go on", "done"];
+    assert_eq!(said, expected);
+    assert_eq!(fresh.get(&id("own")).unwrap().details.extra.get("newt.chain"), Some(&json!("verified")));
+    assert_eq!(items(&fresh, "own")[3].kind, Kind::Compaction);
+}
+
+#[test]
+fn a_conversation_comes_back_with_its_words_and_a_chain_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = database(folder.path());
+    let store = open(folder.path());
+    import(&store, &folder.path().join(".newt"));
+    let home = folder.path().join("out");
+    let exported = export(&store, "conv-1", "newt", &home);
+    assert_eq!((exported.records, exported.messages), (7, 0));
+    let back = Connection::open(home.join("conversations.db")).unwrap();
+    assert_eq!(refusals(&back), Vec::<String>::new());
+    let rows = |db: &Connection| {
+        let mut rows = db
+            .prepare("SELECT user, assistant, events, phantom_reaches, tokens_in, tokens_out, ts_claim FROM turns ORDER BY seq, writer_fingerprint")
+            .unwrap();
+        let row = |row: &rusqlite::Row<'_>| {
+            let text = |at: usize| row.get::<_, String>(at).unwrap();
+            Ok((
+                text(0),
+                text(1),
+                text(2),
+                text(3),
+                row.get::<_, Option<i64>>(4)?,
+                row.get::<_, Option<i64>>(5)?,
+                row.get::<_, i64>(6)?,
+            ))
+        };
+        rows.query_map([], row).unwrap().map(Result::unwrap).collect::<Vec<_>>()
+    };
+    assert_eq!(rows(&back), rows(&db));
+    // The same thread gives the same file.
+    let again = folder.path().join("again");
+    export(&store, "conv-1", "newt", &again);
+    assert_eq!(fs::read(home.join("conversations.db")).unwrap(), fs::read(again.join("conversations.db")).unwrap());
 }
