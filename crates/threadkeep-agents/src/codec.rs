@@ -274,12 +274,6 @@ pub trait Codec: ViewCodec {
     /// Whether the file is one of this agent's sessions, by its name and its first bytes (at most 64 KiB, decompressed).
     fn detect(&self, path: &Path, head: &[u8]) -> bool;
 
-    /// Why a file of this agent can't be read, when it is in a form that no line of JSON is; asked before it is split.
-    fn unsupported(&self, path: &Path, head: &[u8]) -> Option<Skip> {
-        let _ = (path, head);
-        None
-    }
-
     /// The environment variable that names another folder for what the agent keeps, if it knows one.
     fn variable(&self) -> Option<&'static str> {
         None

@@ -14,7 +14,7 @@ use threadkeep::{Kind, View, ViewCodec};
 
 use self::facts::Gathered;
 use self::line::{Class, Line};
-use crate::codec::{Codec, KnownRecord, Place, Record, RecordNo, Skip, SourceReader, ThreadFacts};
+use crate::codec::{Codec, KnownRecord, Place, Record, RecordNo, Shape, Skip, SourceReader, ThreadFacts};
 use crate::conversation::Message;
 use crate::json::{Word, read};
 use crate::segments::{Segment, Segments};
@@ -22,6 +22,8 @@ use crate::writer::{Invocation, Session, Writer};
 
 /// The format tag and short name.
 const NAME: &str = "codex";
+/// The array of a document.
+const ITEMS: &[&str] = &["items"];
 const NONE: u32 = u32::MAX;
 const NOTE_VERSION: u8 = 1;
 const HAS_ORDINAL: u8 = 8;
@@ -29,7 +31,7 @@ const HAS_ORDINAL: u8 = 8;
 /// The codec of Codex rollouts, from the first ones in Rust (bare lines) to the numbered lines of 0.171.
 ///
 /// Guarantees: records stand in file order; only a rollback begins a branch, at the record before the oldest turn
-/// that it takes back. The single JSON documents of the TypeScript program are recognised and reported.
+/// that it takes back. The single JSON documents of the TypeScript program are read by their items.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Codex;
 
@@ -56,11 +58,21 @@ impl Codec for Codex {
         Some("CODEX_HOME")
     }
 
-    fn unsupported(&self, path: &Path, head: &[u8]) -> Option<Skip> {
-        unsupported(path, head)
+    fn may_be_session(&self, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.ends_with(".jsonl") || name.ends_with(".jsonl.zst") || is_document(path)
+    }
+
+    fn shape(&self, path: &Path, _head: &[u8]) -> Shape {
+        if is_document(path) { Shape::Document(ITEMS) } else { Shape::Lines }
     }
 
     fn detect(&self, path: &Path, head: &[u8]) -> bool {
+        if is_document(path) {
+            let text = String::from_utf8_lossy(head);
+            let begins = text.trim_start_matches('\u{feff}').trim_start().starts_with('{');
+            return begins && text.contains("\"session\"");
+        }
         let named = thread_id(path).is_some();
         for segment in Segments::new(head).map_while(Result::ok) {
             match segment {
@@ -134,17 +146,16 @@ pub fn session_names(index: &[u8]) -> BTreeMap<String, String> {
     names
 }
 
-/// Why a file can't be read at all, by its name and its first bytes; `None` when that is not known of it.
-///
-/// The TypeScript program wrote one document over many lines (`rollout-<date>-<uuid>.json`). As lines of JSON it would
-/// be nothing but damage, so ask this before splitting a file.
-fn unsupported(path: &Path, head: &[u8]) -> Option<Skip> {
-    let is_document = path.extension().is_some_and(|ending| ending == "json");
-    thread_id(path).filter(|_| is_document)?;
-    let text = String::from_utf8_lossy(head);
-    let document = text.trim_start_matches('\u{feff}').trim_start().starts_with('{');
-    let reason = line::DOCUMENT.to_owned();
-    (document && text.contains("\"session\"")).then_some(Skip { reason })
+/// Whether a file is one of the documents that the TypeScript program wrote (`rollout-<date>-<uuid>.json`).
+fn is_document(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "json") && thread_id(path).is_some()
+}
+
+/// A document without its items.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Frame {
+    session: serde_json::Value,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -260,6 +271,17 @@ impl Reader {
 }
 
 impl SourceReader for Reader {
+    fn frame(&mut self, bytes: &[u8]) {
+        let session = read::<Frame>(bytes).ok().and_then(|(frame, _)| serde_json::to_vec(&frame.session).ok());
+        // It says what the first line of later files does.
+        if let Some(bytes) = session
+            && let Ok((line, _)) = read::<Line>(&bytes)
+            && let Ok(reading) = line.read(&bytes)
+        {
+            self.gathered.note(&reading);
+        }
+    }
+
     fn known(&mut self, record: &KnownRecord<'_>) {
         let plain = Note { class: Class::Plain, place: self.last(), turn: 0, ordinal: None };
         self.push(Note::decode(record.note).unwrap_or(plain));
@@ -304,15 +326,14 @@ impl SourceReader for Reader {
 mod tests {
     use std::path::Path;
 
-    use super::{session_names, thread_id, unsupported};
+    use super::{is_document, session_names, thread_id};
 
     #[test]
-    fn a_document_over_many_lines_is_known_as_unsupported() {
+    fn a_document_is_known_by_its_name() {
         let name = "rollout-2025-05-01-9f0d1c2b-3a4e-4b5c-8d6e-7f8091a2b3c4";
-        let head = b"{\n  \"session\": {\n    \"id\": \"x\"";
-        assert!(unsupported(Path::new(&format!("{name}.json")), head).is_some());
-        assert!(unsupported(Path::new(&format!("{name}.jsonl")), head).is_none());
-        assert!(unsupported(Path::new("package.json"), head).is_none());
+        assert!(is_document(Path::new(&format!("{name}.json"))));
+        assert!(!is_document(Path::new(&format!("{name}.jsonl"))));
+        assert!(!is_document(Path::new("package.json")));
     }
 
     #[test]

@@ -123,11 +123,12 @@ impl Message {
         if view.damaged || matches!(kind, Kind::Event | Kind::Context) {
             return None;
         }
-        let author = match view.role.as_ref() {
-            Some(Role::Assistant) => Author::Model,
-            Some(Role::Tool) => Author::Tool,
-            Some(Role::System | Role::Developer) => Author::System,
-            Some(Role::User) => Author::Person,
+        let author = match (kind, view.role.as_ref()) {
+            (Kind::Compaction, _) => Author::System,
+            (_, Some(Role::Assistant)) | (Kind::ToolCall | Kind::Reasoning, None) => Author::Model,
+            (_, Some(Role::Tool)) | (Kind::ToolResult, None) => Author::Tool,
+            (_, Some(Role::System | Role::Developer)) => Author::System,
+            (_, Some(Role::User)) => Author::Person,
             _ => return None,
         };
         let standing = if *kind == Kind::Compaction { Standing::Summary } else { Standing::Said };

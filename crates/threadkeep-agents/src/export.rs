@@ -7,7 +7,8 @@
 mod install;
 mod plan;
 
-use std::path::PathBuf;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use threadkeep::blocking::Store;
@@ -96,11 +97,7 @@ impl<'a> Export<'a> {
         let thread = store.get(thread)?;
         let at = at.filter(|at| thread.head != Some(*at));
         let mut plan = Plan::new(store, &thread, at, &*codec)?;
-        for text in [&mut plan.session.title, &mut plan.session.preview].into_iter().flatten() {
-            if let Some(masked) = mask(text.as_bytes()) {
-                *text = String::from_utf8_lossy(&masked).into_owned();
-            }
-        }
+        mask_session(&mut plan.session, mask);
         Ok(Self { store, thread, at, codec, codecs: crate::codecs(), plan, mask })
     }
 
@@ -162,6 +159,8 @@ struct Run<'a, 'b, E> {
     put: &'b mut dyn FnMut(&[u8]) -> std::result::Result<(), E>,
     exported: Exported,
     losses: Losses,
+    /// The records with an id that were told, by their digests.
+    told: HashSet<u64>,
 }
 
 impl<'a, 'b, E: From<Error>> Run<'a, 'b, E> {
@@ -177,11 +176,14 @@ impl<'a, 'b, E: From<Error>> Run<'a, 'b, E> {
             put,
             exported: Exported::default(),
             losses: Losses::default(),
+            told: HashSet::new(),
         })
     }
 
     fn begin(&mut self) -> std::result::Result<(), E> {
         self.writer = writer(self.export)?;
+        self.out.clear();
+        self.is_line_start = true;
         self.losses = Losses::default();
         self.losses.add(lost::BASE, u64::from(self.export.plan.lacks_base));
         self.writer.begin(&mut self.out);
@@ -300,6 +302,10 @@ impl<'a, 'b, E: From<Error>> Run<'a, 'b, E> {
             self.exported.records += 1;
             return;
         }
+        if item.source_id.is_some() && !self.told.insert(digest(item)) {
+            // A record that its agent wrote twice says the same.
+            return;
+        }
         let Some(mut message) = self.message(item, content) else { return };
         message.created_at = message.created_at.or(Some(item.created_at));
         self.writer.message(&message, &mut self.out);
@@ -337,6 +343,33 @@ impl<'a, 'b, E: From<Error>> Run<'a, 'b, E> {
         self.flush(0)?;
         self.losses.merge(written.losses);
         Ok(Exported { losses: self.losses.take(), companions: written.companions, ..self.exported })
+    }
+}
+
+/// What tells a record from others: its id and its bytes.
+fn digest(item: &Item) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(item.source_id.as_deref().unwrap_or_default().as_bytes()).update(&[0]).update(&item.content);
+    hasher.finalize().as_bytes().iter().take(8).fold(0, |digest, byte| (digest << 8) | u64::from(*byte))
+}
+
+/// Masks what is said of a session, as its records are.
+fn mask_session(session: &mut Session, mask: &Mask<'_>) {
+    let masked = |text: &str| mask(text.as_bytes()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let texts = [
+        &mut session.title,
+        &mut session.preview,
+        &mut session.git_branch,
+        &mut session.git_origin,
+        &mut session.model,
+    ];
+    for text in texts.into_iter().flatten() {
+        if let Some(masked) = masked(text) {
+            *text = masked;
+        }
+    }
+    if let Some(masked) = session.cwd.as_deref().and_then(Path::to_str).and_then(masked) {
+        session.cwd = Some(masked.into());
     }
 }
 

@@ -12,6 +12,7 @@ use threadkeep::{Kind, Role, Timestamp, View, ViewCodec};
 use self::line::{Class, Line};
 use self::live::{Gathered, Live, Note};
 use crate::codec::{Codec, KnownRecord, Place, Record, RecordNo, Shape, Skip, SourceReader, ThreadFacts};
+use crate::conversation::Message;
 use crate::json::read;
 use crate::segments::{Segment, Segments, value_end};
 
@@ -85,6 +86,10 @@ impl Codec for GeminiCli {
         let Some(project) = project(path) else { return Vec::new() };
         let registry = project.parent().and_then(Path::parent).map(|home| home.join("projects.json"));
         std::iter::once(project.join(".project_root")).chain(registry).collect()
+    }
+
+    fn message(&self, kind: &Kind, content: &[u8]) -> Option<Message> {
+        view::message(kind, content)
     }
 
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader> {

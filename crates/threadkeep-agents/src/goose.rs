@@ -13,6 +13,7 @@ use crate::codec::{
     Codec, KnownRecord, Layout, PREVIEW_CHARS, Place, Query, Record, Shape, Skip, SourceReader, TITLE_CHARS, Tables,
     ThreadFacts,
 };
+use crate::conversation::Message;
 use crate::json::{one_line, read};
 use crate::segments::{Segment, Segments};
 
@@ -89,6 +90,10 @@ impl Codec for Goose {
         let is_ours = tables.has("sessions", &["id", "working_dir", "created_at", "updated_at"])
             && tables.has("messages", &columns);
         is_ours.then(|| layout(tables))
+    }
+
+    fn message(&self, kind: &Kind, content: &[u8]) -> Option<Message> {
+        view::message(kind, content)
     }
 
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader> {

@@ -431,9 +431,6 @@ impl<'a> Importer<'a> {
         }
         let head = files::head(&file.path).map_err(|error| error.to_string())?;
         let codec = self.codecs.iter().find(|codec| codec.detect(&file.path, &head));
-        if let Some(skip) = self.codecs.iter().find_map(|codec| codec.unsupported(&file.path, &head)) {
-            return Err(skip.reason);
-        }
         match codec {
             Some(codec) => Ok(Some((head, Arc::clone(codec)))),
             None if file.named => Err("no known agent's session file".to_owned()),

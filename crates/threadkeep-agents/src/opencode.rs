@@ -13,6 +13,7 @@ use crate::codec::{
     Below, Codec, KnownRecord, Layout, PREVIEW_CHARS, Place, Query, Record, RecordNo, Shape, Skip, SourceReader,
     TITLE_CHARS, Tables, ThreadFacts,
 };
+use crate::conversation::Message;
 use crate::json::{one_line, read};
 
 /// The format tag and short name.
@@ -119,6 +120,10 @@ impl Codec for OpenCode {
         let v2 = tables.has("session_message", &["id", "session_id", "type", "seq", "time_created", "data"]);
         let v2_sessions = tables.has("session_v2", &["id", "directory", "title", "time_created", "time_updated"]);
         (v1 || (v2 && v2_sessions)).then(|| layout(tables, v1, v2, v2_sessions))
+    }
+
+    fn message(&self, kind: &Kind, content: &[u8]) -> Option<Message> {
+        view::message(kind, content)
     }
 
     fn reader(&self, path: &Path, _state: Option<&[u8]>) -> Box<dyn SourceReader> {

@@ -136,7 +136,7 @@ pub trait Writer: Send {
     }
 
     /// Takes note of a record that stands in the file as it is, so that what is written behind it goes on from it. Gives `false`
-    /// where nothing can be put behind records; then the whole session is written anew.
+    /// for the first record of a file that the agent can't go on from; then the whole session is written anew.
     fn keep(&mut self, record: &[u8]) -> bool {
         let _ = record;
         false

@@ -307,13 +307,13 @@ fn damage_costs_its_own_line_alone() {
     assert!(bytes.starts_with(&given_back(&store, &path)));
 }
 
-/// The hand-made files of both agents: every file is imported, given back byte for byte, and the same the second time.
+/// The hand-made files of the agents: every file is imported, given back byte for byte, and the same the second time.
 #[test]
-fn the_files_of_both_agents_are_imported_and_given_back() {
+fn the_files_of_each_agent_are_imported_and_given_back() {
     let (_folder, store) = open();
     for agent in ["codex", "claude-code", "gemini-cli", "opencode", "goose"] {
         let first = import(&store, &files().join(agent));
-        assert!(first.threads.new > 5, "{first:?}");
+        assert!(first.threads.new > 0, "{first:?}");
         let again = import(&store, &files().join(agent));
         assert_eq!((again.items.imported, again.threads.new, again.threads.updated), (0, 0, 0));
         assert_eq!(again.items.read, first.items.read);

@@ -74,6 +74,8 @@ pub(super) struct ClaudeCodeWriter {
     /// The response that the last line belongs to: the id that was written.
     response: Option<String>,
     calls: Calls,
+    /// What a person said while calls wait for their results: hosts want these first.
+    held: Vec<Message>,
     losses: Losses,
 }
 
@@ -90,6 +92,7 @@ impl ClaudeCodeWriter {
             at: session.created_at,
             response: None,
             calls: Calls::default(),
+            held: Vec::new(),
             losses: Losses::default(),
         }
     }
@@ -265,37 +268,9 @@ impl ClaudeCodeWriter {
         Some(result)
     }
 
-    /// Takes note of a line that stands in the file.
-    fn note(&mut self, line: &Line) {
-        for block in line.message.0.iter().flat_map(|message| message.content.iter()) {
-            if let Some(id) = block.tool_use_id.as_deref() {
-                self.calls.keep_result(id);
-            } else if let Some(id) = block.id.as_deref().filter(|_| block.kind.is("tool_use")) {
-                self.calls.keep_call(id, false);
-            }
-        }
-        if let Some(at) = line.timestamp.as_deref().and_then(Timestamp::parse) {
-            self.at = at;
-        }
-        if let Some(uuid) = line.source_id() {
-            self.seen.insert(key(uuid));
-            self.last = Some(uuid.to_owned());
-        }
-        let answer = line.message.0.as_ref().filter(|_| line.kind.is("assistant"));
-        self.response = answer.and_then(|message| message.id.0.clone());
-    }
-}
-
-impl Writer for ClaudeCodeWriter {
-    fn begin(&mut self, _out: &mut Vec<u8>) {}
-
-    fn message(&mut self, message: &Message, out: &mut Vec<u8>) {
+    /// Writes what was said, in the order of its blocks.
+    fn said(&mut self, message: &Message, out: &mut Vec<u8>) {
         self.at = message.created_at.unwrap_or(self.at);
-        match (message.author, message.standing) {
-            (_, Standing::Summary) => return self.summary(message, out),
-            (Author::System, _) => return self.losses.count(lost::INSTRUCTIONS),
-            _ => {}
-        }
         let mut others = Vec::new();
         for block in &message.blocks {
             let block = match block {
@@ -326,9 +301,63 @@ impl Writer for ClaudeCodeWriter {
         }
     }
 
+    /// Writes what was held back.
+    fn release(&mut self, out: &mut Vec<u8>) {
+        for message in std::mem::take(&mut self.held) {
+            self.said(&message, out);
+        }
+    }
+
+    /// Takes note of a line that stands in the file.
+    fn note(&mut self, line: &Line) {
+        for block in line.message.0.iter().flat_map(|message| message.content.iter()) {
+            if let Some(id) = block.tool_use_id.as_deref() {
+                self.calls.keep_result(id);
+            } else if let Some(id) = block.id.as_deref().filter(|_| block.kind.is("tool_use")) {
+                self.calls.keep_call(id, false);
+            }
+        }
+        if let Some(at) = line.timestamp.as_deref().and_then(Timestamp::parse) {
+            self.at = at;
+        }
+        if let Some(uuid) = line.source_id() {
+            self.seen.insert(key(uuid));
+            self.last = Some(uuid.to_owned());
+        }
+        let answer = line.message.0.as_ref().filter(|_| line.kind.is("assistant"));
+        self.response = answer.and_then(|message| message.id.0.clone());
+    }
+}
+
+impl Writer for ClaudeCodeWriter {
+    fn begin(&mut self, _out: &mut Vec<u8>) {}
+
+    fn message(&mut self, message: &Message, out: &mut Vec<u8>) {
+        match (message.author, message.standing) {
+            (_, Standing::Summary) => {
+                self.release(out);
+                self.at = message.created_at.unwrap_or(self.at);
+                self.summary(message, out);
+            }
+            (Author::System, _) => self.losses.count(lost::INSTRUCTIONS),
+            (Author::Person, _) if self.calls.is_waiting() => self.held.push(message.clone()),
+            (Author::Model, _) => {
+                self.release(out);
+                self.said(message, out);
+            }
+            (Author::Person | Author::Tool, _) => {
+                self.said(message, out);
+                if !self.calls.is_waiting() {
+                    self.release(out);
+                }
+            }
+        }
+    }
+
     fn carry(&mut self, record: &[u8], out: &mut Vec<u8>) -> bool {
         let Ok((line, _)) = read::<Line>(record) else { return false };
         let Some(uuid) = line.source_id().filter(|_| line.is_chained()) else { return false };
+        self.release(out);
         if self.seen.contains(&key(uuid)) {
             // The line stands there already, and a second one of its id would tie the chain into a knot.
             return true;
@@ -373,6 +402,7 @@ impl Writer for ClaudeCodeWriter {
     }
 
     fn gap(&mut self, id: Option<&str>, out: &mut Vec<u8>) {
+        self.release(out);
         let fields = vec![("subtype", json!("informational")), ("content", json!(TAKEN)), ("level", json!("info"))];
         match id {
             Some(id) => self.line_named("system", id.to_owned(), fields, out),
@@ -381,6 +411,7 @@ impl Writer for ClaudeCodeWriter {
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Written {
+        self.release(out);
         self.calls.finish(&mut self.losses);
         if let Some(title) = &self.session.title {
             write_line(&json!({"type": "custom-title", "customTitle": title, "sessionId": self.id}), out);

@@ -173,7 +173,7 @@ const BARE: [&str; 8] = [
 ];
 
 /// Why the documents of the TypeScript program are left out.
-pub(super) const DOCUMENT: &str = "the single-document format of the TypeScript Codex is not supported";
+const DOCUMENT: &str = "a document within a file of lines";
 
 /// What text begins with that Codex writes in the person's name.
 const INJECTED: [&str; 20] = [

@@ -343,13 +343,10 @@ impl Writer for CodexWriter {
 
     fn keep(&mut self, record: &[u8]) -> bool {
         let Ok((line, _)) = read::<Line>(record) else { return true };
-        // The program no longer opens files of lines without an envelope.
-        if matches!(line.shape(), Shape::BareHeader | Shape::BareItem) {
-            return false;
-        }
+        let is_enveloped = line.shape() == Shape::Enveloped;
         let Ok(reading) = line.read(record) else { return true };
-        if std::mem::take(&mut self.is_bare) && reading.part != Part::Meta {
-            // Nor those that lost their first line.
+        // The program no longer opens files of lines without an envelope, nor those that lost their first line.
+        if std::mem::take(&mut self.is_bare) && !(is_enveloped && reading.part == Part::Meta) {
             return false;
         }
         self.note(record, &reading);

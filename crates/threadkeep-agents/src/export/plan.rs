@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use threadkeep::blocking::Store;
 use threadkeep::{Address, Error, ItemId, Result, SourceFile, Thread};
 
-use crate::codec::{Codec, KnownRecord, ThreadFacts};
+use crate::codec::{Codec, KnownRecord, Shape, ThreadFacts};
 use crate::writer::Session;
 
 const KNOWN_PAGE: usize = 5_000;
@@ -39,7 +39,9 @@ impl Plan {
             facts.continues.is_some()
         };
         let lacks_base = thread.fork_point.is_none() && sources.iter().any(continues);
-        for source in sources.iter().filter(|_| at.is_none()) {
+        // Only lines can have something put behind them.
+        let is_lines = |source: &&SourceFile| codec.shape(source.path.as_ref(), &[]) == Shape::Lines;
+        for source in sources.iter().filter(|_| at.is_none()).filter(is_lines) {
             let candidate = kept_file(store, thread, source, codec)?;
             // Where several files lead to the thread, the longest has the most of it.
             let is_longer = |known: &Kept, new: &Kept| known.depth < new.depth;

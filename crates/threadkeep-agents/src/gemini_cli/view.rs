@@ -1,10 +1,14 @@
 //! What a record of Gemini CLI says to a reader.
 
 use serde_json::Value;
-use threadkeep::{Kind, Part, Role, View};
+use threadkeep::{Kind, Part, Role, Timestamp, Usage, View};
 
 use super::line::{Tokens, usage};
-use crate::json::{damaged, decoded_len, one_line, read, str_at, text_of};
+use crate::conversation::{Author, Block, MediaData, Message, Standing};
+use crate::json::{damaged, one_line, read, str_at, text_of};
+
+/// A piece of what was said; or what there is to be told of it, where it is of no known kind.
+type Piece = Result<Block, String>;
 
 /// How much of an event's own text is shown.
 const NOTE_CHARS: usize = 200;
@@ -13,18 +17,66 @@ pub(super) fn view(kind: &Kind, bytes: &[u8]) -> View {
     let Ok((record, repaired)) = read::<Value>(bytes) else {
         return damaged(bytes);
     };
-    let (role, parts) = match kind {
-        Kind::Message | Kind::Reasoning if is_model(&record) => (Some(Role::Assistant), answer(&record)),
-        Kind::Message | Kind::Reasoning => (Some(Role::User), said(&record)),
-        Kind::ToolCall => (Some(Role::Assistant), calls(&record)),
-        Kind::ToolResult => (Some(Role::Tool), said(&record)),
-        Kind::Context => (Some(Role::System), all(&record)),
-        Kind::Compaction => (Some(Role::System), all(&record)),
-        _ => (None, vec![Part::Note { text: event(&record) }]),
+    let role = role(kind, &record);
+    let parts = match role {
+        Some(_) => pieces(kind, &record).into_iter().flat_map(parts).collect(),
+        None => vec![Part::Note { text: event(&record) }],
     };
-    let tokens = record.get("tokens").filter(|_| *kind != Kind::ToolCall || is_first(&record));
-    let tokens = tokens.and_then(|tokens| serde_json::from_value::<Tokens>(tokens.clone()).ok()).map(usage);
-    View { role, parts, usage: tokens.filter(|_| *kind != Kind::Event), damaged: repaired, ..View::default() }
+    View { role, parts, usage: tokens(kind, &record), damaged: repaired, ..View::default() }
+}
+
+pub(super) fn message(kind: &Kind, bytes: &[u8]) -> Option<Message> {
+    let (record, _) = read::<Value>(bytes).ok()?;
+    let (author, standing) = match (kind, role(kind, &record)?) {
+        (Kind::Compaction, _) => (Author::System, Standing::Summary),
+        (Kind::Context, _) => (Author::System, Standing::Injected),
+        (_, Role::Assistant) => (Author::Model, Standing::Said),
+        (_, Role::Tool) => (Author::Tool, Standing::Said),
+        (_, _) => (Author::Person, Standing::Said),
+    };
+    let blocks: Vec<Block> = pieces(kind, &record).into_iter().filter_map(Result::ok).collect();
+    let model = Some(str_at(&record, "model").to_owned()).filter(|model| !model.is_empty());
+    (!blocks.is_empty()).then(|| Message {
+        standing,
+        created_at: Timestamp::parse(str_at(&record, "timestamp")),
+        model,
+        usage: tokens(kind, &record),
+        response: Some(str_at(&record, "id").to_owned()).filter(|id| !id.is_empty() && author == Author::Model),
+        ..Message::said(author, blocks)
+    })
+}
+
+fn role(kind: &Kind, record: &Value) -> Option<Role> {
+    Some(match kind {
+        Kind::Message | Kind::Reasoning if is_model(record) => Role::Assistant,
+        Kind::Message | Kind::Reasoning => Role::User,
+        Kind::ToolCall => Role::Assistant,
+        Kind::ToolResult => Role::Tool,
+        Kind::Context | Kind::Compaction => Role::System,
+        _ => return None,
+    })
+}
+
+fn pieces(kind: &Kind, record: &Value) -> Vec<Piece> {
+    match kind {
+        Kind::Message | Kind::Reasoning if is_model(record) => answer(record),
+        Kind::ToolCall => calls(record),
+        Kind::Context | Kind::Compaction => all(record),
+        _ => said(record),
+    }
+}
+
+fn tokens(kind: &Kind, record: &Value) -> Option<Usage> {
+    let shown = *kind != Kind::Event && (*kind != Kind::ToolCall || is_first(record));
+    let tokens = record.get("tokens").filter(|_| shown)?;
+    serde_json::from_value::<Tokens>(tokens.clone()).ok().map(usage)
+}
+
+fn parts(piece: Piece) -> Vec<Part> {
+    match piece {
+        Ok(block) => block.into_parts(),
+        Err(text) => vec![Part::Note { text }],
+    }
 }
 
 /// Whether a call of the record has no result in it: then a message of its own brings it.
@@ -47,95 +99,102 @@ fn list<'a>(record: &'a Value, key: &str) -> &'a [Value] {
     record.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-fn answer(record: &Value) -> Vec<Part> {
-    let mut parts: Vec<Part> = list(record, "thoughts").iter().map(thought).collect();
+fn answer(record: &Value) -> Vec<Piece> {
+    let mut parts: Vec<Piece> = list(record, "thoughts").iter().map(thought).collect();
     parts.extend(said(record));
     parts.extend(calls(record));
     parts
 }
 
-fn thought(thought: &Value) -> Part {
+fn thought(thought: &Value) -> Piece {
     let said = [str_at(thought, "subject"), str_at(thought, "description"), str_at(thought, "text")];
     let said: Vec<&str> = said.into_iter().filter(|text| !text.is_empty()).collect();
-    Part::Reasoning { text: said.join("\n") }
+    Ok(Block::Reasoning { text: said.join("\n") })
 }
 
 /// What was said, under the key of either form.
-fn said(record: &Value) -> Vec<Part> {
+fn said(record: &Value) -> Vec<Piece> {
     match record.get("content").or_else(|| record.get("parts")).unwrap_or(&Value::Null) {
         Value::Array(pieces) => pieces.iter().filter_map(piece).collect(),
         Value::Null => Vec::new(),
         Value::String(text) if text.is_empty() => Vec::new(),
         object @ Value::Object(_) => piece(object).into_iter().collect(),
-        other => vec![Part::Text { text: text_of(other) }],
+        other => vec![Ok(Block::Text(text_of(other)))],
     }
 }
 
 /// The messages of a `$set`, or the one that the record is.
-fn all(record: &Value) -> Vec<Part> {
+fn all(record: &Value) -> Vec<Piece> {
     match record.get("$set") {
         Some(set) => list(set, "messages").iter().flat_map(answer).collect(),
         None => said(record),
     }
 }
 
-fn piece(piece: &Value) -> Option<Part> {
+fn piece(piece: &Value) -> Option<Piece> {
     if let Some(data) = piece.get("inlineData").or_else(|| piece.get("fileData")) {
-        let media_type = Some(str_at(data, "mimeType")).filter(|kind| !kind.is_empty()).unwrap_or("file").to_owned();
-        return Some(Part::Media { media_type, bytes: decoded_len(str_at(data, "data")) });
+        let media_type = Some(str_at(data, "mimeType")).filter(|kind| !kind.is_empty()).unwrap_or("file");
+        let inline = Some(str_at(data, "data")).filter(|data| !data.is_empty());
+        return Some(Ok(match inline {
+            Some(data) => Block::Media { media_type: media_type.to_owned(), data: MediaData::Base64(data.to_owned()) },
+            None => Block::media_of_url(str_at(data, "fileUri"), media_type),
+        }));
     }
     if let Some(call) = piece.get("functionCall") {
-        return Some(self::call(call));
+        return Some(Ok(self::call(call)));
     }
     if let Some(response) = piece.get("functionResponse") {
-        return Some(result(response, str_at(response, "id"), false));
+        return Some(Ok(result(response, str_at(response, "id"), false)));
     }
-    match piece {
-        Value::String(text) => Some(Part::Text { text: text.clone() }),
+    Some(match piece {
+        Value::String(text) => Ok(Block::Text(text.clone())),
         other => match other.get("text") {
             Some(text) if other.get("thought") == Some(&Value::Bool(true)) => {
-                Some(Part::Reasoning { text: text_of(text) })
+                Ok(Block::Reasoning { text: text_of(text) })
             }
-            Some(text) => Some(Part::Text { text: text_of(text) }),
-            None => Some(Part::Note { text: one_line(&text_of(other), NOTE_CHARS) }),
+            Some(text) => Ok(Block::Text(text_of(text))),
+            None => Err(one_line(&text_of(other), NOTE_CHARS)),
         },
-    }
+    })
 }
 
 /// The calls of an answer, each with its result where it has one.
-fn calls(record: &Value) -> Vec<Part> {
-    let mut parts = Vec::new();
+fn calls(record: &Value) -> Vec<Piece> {
+    let mut pieces = Vec::new();
     for made in list(record, "toolCalls") {
-        parts.push(call(made));
+        pieces.push(Ok(call(made)));
         let failed = matches!(str_at(made, "status"), "error" | "cancelled");
         let id = str_at(made, "id");
         match made.get("result") {
-            Some(Value::Array(pieces)) => {
-                for piece in pieces {
+            Some(Value::Array(results)) => {
+                for piece in results {
                     match piece.get("functionResponse") {
-                        Some(response) => parts.push(result(response, id, failed)),
-                        None => parts.extend(self::piece(piece)),
+                        Some(response) => pieces.push(Ok(result(response, id, failed))),
+                        None => pieces.extend(self::piece(piece)),
                     }
                 }
             }
             Some(Value::Null) | None => {}
-            Some(other) => parts.push(result(other, id, failed)),
+            Some(other) => pieces.push(Ok(result(other, id, failed))),
         }
     }
-    parts
+    pieces
 }
 
-fn call(call: &Value) -> Part {
-    let arguments = call.get("args").map_or_else(|| "{}".to_owned(), text_of);
-    Part::ToolCall { call_id: str_at(call, "id").to_owned(), name: str_at(call, "name").to_owned(), arguments }
+fn call(call: &Value) -> Block {
+    let input = call.get("args").cloned().unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+    Block::Call { id: str_at(call, "id").to_owned(), name: str_at(call, "name").to_owned(), input }
 }
 
-fn result(response: &Value, call_id: &str, failed: bool) -> Part {
+fn result(response: &Value, call_id: &str, failed: bool) -> Block {
     let body = response.get("response").unwrap_or(response);
     let keys = ["output", "error", "content", "result"];
     let said = keys.iter().find_map(|key| body.get(key));
     let is_error = failed || body.get("error").is_some_and(|error| !error.is_null());
-    Part::ToolResult { call_id: call_id.to_owned(), output: text_of(said.unwrap_or(body)), is_error }
+    let mut content = vec![Block::Text(text_of(said.unwrap_or(body)))];
+    // Pictures stand beside the response.
+    content.extend(list(response, "parts").iter().filter_map(piece).filter_map(Result::ok));
+    Block::Result { id: call_id.to_owned(), content, is_error }
 }
 
 fn event(record: &Value) -> String {
@@ -156,9 +215,9 @@ fn event(record: &Value) -> String {
     }
     let said: Vec<String> = said(record)
         .into_iter()
-        .filter_map(|part| match part {
-            Part::Text { text } | Part::Note { text } => Some(text),
-            _ => None,
+        .filter_map(|piece| match piece {
+            Ok(Block::Text(text)) | Err(text) => Some(text),
+            Ok(_) => None,
         })
         .collect();
     let said = one_line(&said.join(" "), NOTE_CHARS);

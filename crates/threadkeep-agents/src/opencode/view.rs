@@ -1,10 +1,14 @@
 //! What a record of opencode says to a reader.
 
 use serde_json::Value;
-use threadkeep::{Kind, Part, Role, View};
+use threadkeep::{Kind, Part, Role, Timestamp, Usage, View};
 
 use super::line::{Tokens, usage};
-use crate::json::{damaged, media_url, one_line, read, str_at, text_of};
+use crate::conversation::{Author, Block, MediaData, Message, Standing};
+use crate::json::{damaged, one_line, read, str_at, text_of, u64_at};
+
+/// A piece of what was said; or what there is to be told of it, where it is no part of the conversation.
+type Piece = Result<Block, String>;
 
 /// How much of an event's own text is shown.
 const NOTE_CHARS: usize = 200;
@@ -14,20 +18,59 @@ pub(super) fn view(kind: &Kind, bytes: &[u8]) -> View {
         return damaged(bytes);
     };
     let message = inner(&record);
-    let is_answer = str_at(message, "role") == "assistant" || str_at(&record, "type") == "assistant";
-    let role = match kind {
-        Kind::Message if is_answer => Some(Role::Assistant),
-        Kind::Message => Some(Role::User),
-        Kind::Context | Kind::Compaction => Some(Role::System),
-        _ => None,
-    };
+    let role = role(kind, &record);
     let parts = match role {
-        Some(_) => parts(&record, message),
+        Some(_) => pieces(&record, message).into_iter().flat_map(parts).collect(),
         None => vec![Part::Note { text: event(&record, message) }],
     };
-    let tokens = message.get("tokens").filter(|_| role.is_some());
-    let tokens = tokens.and_then(|tokens| serde_json::from_value::<Tokens>(tokens.clone()).ok()).map(usage);
-    View { role, parts, usage: tokens, damaged: repaired, ..View::default() }
+    let usage = tokens(message).filter(|_| role.is_some());
+    View { role, parts, usage, damaged: repaired, ..View::default() }
+}
+
+pub(super) fn message(kind: &Kind, bytes: &[u8]) -> Option<Message> {
+    let (record, _) = read::<Value>(bytes).ok()?;
+    let message = inner(&record);
+    let (author, standing) = match (kind, role(kind, &record)?) {
+        (Kind::Compaction, _) => (Author::System, Standing::Summary),
+        (_, Role::Assistant) => (Author::Model, Standing::Said),
+        (_, Role::User) => (Author::Person, Standing::Said),
+        _ => (Author::System, Standing::Injected),
+    };
+    let blocks: Vec<Block> = pieces(&record, message).into_iter().filter_map(Result::ok).collect();
+    let model = message.get("model").unwrap_or(&Value::Null);
+    let names = [str_at(message, "modelID"), str_at(model, "modelID"), str_at(model, "id")];
+    let model = names.into_iter().find(|name| !name.is_empty() && author == Author::Model);
+    let created = u64_at(message.get("time").unwrap_or(&Value::Null), "created").max(u64_at(&record, "time_created"));
+    let ids = [str_at(message, "id"), str_at(&record, "id")];
+    (!blocks.is_empty()).then(|| Message {
+        standing,
+        created_at: i64::try_from(created).ok().filter(|at| *at > 0).map(Timestamp),
+        model: model.map(str::to_owned),
+        usage: tokens(message),
+        response: ids.into_iter().find(|id| !id.is_empty() && author == Author::Model).map(str::to_owned),
+        ..Message::said(author, blocks)
+    })
+}
+
+fn role(kind: &Kind, record: &Value) -> Option<Role> {
+    let is_answer = str_at(inner(record), "role") == "assistant" || str_at(record, "type") == "assistant";
+    Some(match kind {
+        Kind::Message if is_answer => Role::Assistant,
+        Kind::Message => Role::User,
+        Kind::Context | Kind::Compaction => Role::System,
+        _ => return None,
+    })
+}
+
+fn tokens(message: &Value) -> Option<Usage> {
+    serde_json::from_value::<Tokens>(message.get("tokens")?.clone()).ok().map(usage)
+}
+
+fn parts(piece: Piece) -> Vec<Part> {
+    match piece {
+        Ok(block) => block.into_parts(),
+        Err(text) => vec![Part::Note { text }],
+    }
 }
 
 /// The session or the message that a record is about.
@@ -39,69 +82,69 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-fn parts(record: &Value, message: &Value) -> Vec<Part> {
-    let mut parts = Vec::new();
+fn pieces(record: &Value, message: &Value) -> Vec<Piece> {
+    let mut pieces = Vec::new();
     for key in ["text", "summary"] {
         if let Some(Value::String(text)) = message.get(key).filter(|text| **text != "") {
-            parts.push(Part::Text { text: text.clone() });
+            pieces.push(Ok(Block::Text(text.clone())));
         }
     }
-    let pieces = list(record, "parts").iter().chain(list(message, "content"));
-    parts.extend(pieces.flat_map(|piece| self::piece(inner(piece))));
-    parts.extend(list(message, "files").iter().map(file));
+    let parts = list(record, "parts").iter().chain(list(message, "content"));
+    pieces.extend(parts.flat_map(|part| piece(inner(part))));
+    pieces.extend(list(message, "files").iter().map(file).map(Ok));
     if let Some(error) = message.get("error").filter(|error| !error.is_null()) {
         let data = error.get("data").unwrap_or(&Value::Null);
         let said = [str_at(error, "name"), str_at(data, "message"), str_at(error, "message")];
-        parts.push(Part::Note { text: format!("error: {}", one_line(&said.join(" "), NOTE_CHARS)) });
+        pieces.push(Err(format!("error: {}", one_line(&said.join(" "), NOTE_CHARS))));
     }
-    parts
+    pieces
 }
 
-fn piece(part: &Value) -> Vec<Part> {
+fn piece(part: &Value) -> Vec<Piece> {
     match str_at(part, "type") {
-        "text" => vec![Part::Text { text: str_at(part, "text").to_owned() }],
-        "reasoning" => vec![Part::Reasoning { text: str_at(part, "text").to_owned() }],
-        "tool" => tool(part),
-        "file" => vec![file(part)],
+        "text" => vec![Ok(Block::Text(str_at(part, "text").to_owned()))],
+        "reasoning" => vec![Ok(Block::Reasoning { text: str_at(part, "text").to_owned() })],
+        "tool" => tool(part).into_iter().map(Ok).collect(),
+        "file" => vec![Ok(file(part))],
         // They frame what stands between them.
         "step-start" | "step-finish" | "snapshot" => Vec::new(),
         kind => {
             let keys = ["description", "prompt", "name", "error", "hash", "text"];
             let said = keys.iter().filter_map(|key| part.get(key)).map(text_of).find(|said| !said.is_empty());
             let said = one_line(&said.unwrap_or_default(), NOTE_CHARS);
-            vec![Part::Note { text: if said.is_empty() { kind.to_owned() } else { format!("{kind}: {said}") } }]
+            vec![Err(if said.is_empty() { kind.to_owned() } else { format!("{kind}: {said}") })]
         }
     }
 }
 
-fn file(part: &Value) -> Part {
+fn file(part: &Value) -> Block {
     let url = [str_at(part, "url"), str_at(part, "uri")].into_iter().find(|url| !url.is_empty()).unwrap_or_default();
-    match media_url(url) {
-        Part::Media { bytes, media_type } => {
-            let named = str_at(part, "mime");
-            Part::Media { bytes, media_type: if named.is_empty() { media_type } else { named.to_owned() } }
+    let named = str_at(part, "mime");
+    match Block::media_of_url(url, if named.is_empty() { "file" } else { named }) {
+        Block::Media { data: data @ MediaData::Base64(_), media_type } => {
+            Block::Media { media_type: if named.is_empty() { media_type } else { named.to_owned() }, data }
         }
         other => other,
     }
 }
 
 /// A call, and its result where it has one.
-fn tool(part: &Value) -> Vec<Part> {
+fn tool(part: &Value) -> Vec<Block> {
     let state = part.get("state").unwrap_or(&Value::Null);
     let first = |keys: &[&str]| {
         keys.iter().map(|key| str_at(part, key)).find(|text| !text.is_empty()).unwrap_or_default().to_owned()
     };
-    let call_id = first(&["callID", "id"]);
-    let arguments = state.get("input").map_or_else(|| "{}".to_owned(), text_of);
-    let mut parts = vec![Part::ToolCall { call_id: call_id.clone(), name: first(&["tool", "name"]), arguments }];
+    let id = first(&["callID", "id"]);
+    let input = state.get("input").cloned().unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+    let call = Block::Call { id: id.clone(), name: first(&["tool", "name"]), input };
     let (output, is_error) = match str_at(state, "status") {
         "error" => (state.get("error").map(text_of).unwrap_or_default(), true),
-        "pending" | "running" | "streaming" => return parts,
+        "pending" | "running" | "streaming" => return vec![call],
         _ => (output(state), is_failure(state)),
     };
-    parts.push(Part::ToolResult { call_id, output, is_error });
-    parts.extend(list(state, "attachments").iter().map(file));
-    parts
+    let files = list(state, "attachments").iter().map(file);
+    let content = std::iter::once(Block::Text(output)).chain(files).collect();
+    vec![call, Block::Result { id, content, is_error }]
 }
 
 fn output(state: &Value) -> String {

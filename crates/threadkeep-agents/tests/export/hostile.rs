@@ -78,6 +78,34 @@ fn calls_that_are_no_pairs_do_no_harm() {
 }
 
 #[test]
+fn what_is_said_while_a_call_runs_stands_behind_its_result() {
+    let items = vec![
+        call("a", "run", "{}"),
+        NewItem::message(Role::User, "faster"),
+        call("b", "run", "{}"),
+        NewItem::message(Role::User, "please"),
+        NewItem::tool_result("b", "1", false),
+        NewItem::tool_result("a", "2", false),
+        call("never", "run", "{}"),
+        NewItem::message(Role::User, "well?"),
+    ];
+    let (store, id) = thread(items);
+    let (bytes, _) = export(&store, &id, None, "claude-code");
+    strict::check("claude-code", &bytes).unwrap();
+    let lines = strict::lines(&bytes).unwrap();
+    let said = |line: &serde_json::Value| match &line["message"]["content"] {
+        serde_json::Value::String(text) => text.clone(),
+        blocks => format!(
+            "{}{}",
+            blocks[0]["id"].as_str().unwrap_or_default(),
+            blocks[0]["content"].as_str().unwrap_or_default()
+        ),
+    };
+    let order: Vec<String> = lines.iter().map(said).collect();
+    assert_eq!(order, ["a", "faster", "b", "1", "2", "please", "never", "well?"]);
+}
+
+#[test]
 fn a_huge_text_and_deep_arguments_are_written() {
     let deep = format!("{}1{}", "[".repeat(100), "]".repeat(100));
     let deeper = format!("{}1{}", "[".repeat(5_000), "]".repeat(5_000));
