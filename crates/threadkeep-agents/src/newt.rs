@@ -2,6 +2,7 @@
 
 mod beside;
 pub(crate) mod chain;
+mod prompts;
 mod reader;
 mod view;
 mod write;

@@ -8,6 +8,7 @@ use threadkeep::{Kind, Role, Timestamp};
 
 use super::beside;
 use super::chain::{EMPTY_LIST, Link, Turn, Violation, Witnesses, verify};
+use super::prompts::Lineage;
 use crate::codec::{Findings, KnownRecord, PREVIEW_CHARS, Place, Record, Skip, SourceReader, TITLE_CHARS, ThreadFacts};
 use crate::companion::Companion;
 use crate::json::{one_line, read, str_at};
@@ -25,6 +26,7 @@ pub(super) struct Reader {
     remarks: Vec<String>,
     links: Vec<Link>,
     witnesses: Witnesses,
+    lineage: Lineage,
     /// The turn whose parts are being read.
     turn: Option<Turn>,
     /// Whether something of a turn could not be read, so that its chain can't be judged.
@@ -58,6 +60,7 @@ impl Reader {
             remarks: Vec::new(),
             links: Vec::new(),
             witnesses: Witnesses::default(),
+            lineage: Lineage::default(),
             turn: None,
             incomplete: false,
             document: None,
@@ -95,6 +98,9 @@ impl Reader {
                 return record;
             }
             "writer_tips" => self.witness(row)?,
+            "prompt_receipts" => self.lineage.receipt(row)?,
+            "prompt_artifacts" => self.lineage.artifact(row)?,
+            "prompt_artifact_tips" => self.lineage.artifact_tip(row)?,
             _ => self.companions.extend(beside::companion(row)?),
         }
         Ok(Self::beside())
@@ -280,6 +286,7 @@ impl SourceReader for Reader {
 
     fn findings(&self) -> Findings {
         let mut findings = Findings { remarks: self.remarks.clone(), ..Findings::default() };
+        findings.remarks.extend(self.lineage.remarks());
         let mut mark = |said: Value| findings.marks.push((CHAIN, said));
         match self.verdict() {
             None => {}

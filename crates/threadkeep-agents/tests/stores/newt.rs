@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use serde_json::json;
 use threadkeep::{Kind, MessageQuery, RequestQuery, RequestState, Role, Shelf};
 
-use super::newt_rules::{SCHEMA, Turn, append, create, refusals};
+use super::newt_rules::{SCHEMA, Turn, append, create, receipt, refusals};
 use super::{export, id, import, items, open, own, reasons, texts};
 
 const EVENTS: &str = r#"[{"tool":"ls","args_digest":"path b3:0011223344556677","ok":true,"duration_ms":3}]"#;
@@ -42,11 +42,41 @@ fn database(folder: &Path) -> Connection {
          INSERT INTO conversation_inbox VALUES ('m1', 'conv-1', 'key', 1, 'wait for me', NULL, 0, NULL, 1),
            ('m2', 'conv-1', 'key', 2, 'was delivered', NULL, 1, NULL, 1);
          INSERT INTO enrollment_requests VALUES ('r1', 'conv-1', 'key', '{\"k\":1}', 1, 'declined', 1);
-         INSERT INTO prompt_receipts (id, conversation_id, seq, raw_text) VALUES ('prompt:1', 'conv-1', 1, x'ff00');
          INSERT INTO live_owners VALUES ('conv-1', 'h', 'b', 1, 'wa', 1);",
     )
     .unwrap();
+    receipt(&db, "conv-1", "prompt:1", None, &[0xff, 0], 1);
+    receipt(&db, "conv-1", "prompt:2", Some("prompt:1"), b"second", 2);
     db
+}
+
+#[test]
+fn receipts_and_artifacts_that_do_not_hold_are_named() {
+    let changes = [
+        (
+            "UPDATE prompt_receipts SET raw_text = 'x' WHERE id = 'prompt:1'",
+            "receipts of prompts that do not verify: prompt:1",
+        ),
+        (
+            "UPDATE prompt_receipts SET ts_claim = 9 WHERE id = 'prompt:2'",
+            "receipts of prompts that do not verify: prompt:2",
+        ),
+        ("DELETE FROM prompt_receipts WHERE id = 'prompt:1'", "receipts of prompts that do not verify: prompt:2"),
+        (
+            "UPDATE prompt_artifacts SET body = 'x' WHERE seq = 2",
+            "artifacts that do not verify: artifact:2, the last one",
+        ),
+        ("DELETE FROM prompt_artifacts WHERE seq = 2", "artifacts that do not verify: the last one"),
+    ];
+    for (change, told) in changes {
+        let folder = tempfile::tempdir().unwrap();
+        let db = database(folder.path());
+        db.execute(change, []).unwrap();
+        let store = open(folder.path());
+        let report = import(&store, &folder.path().join(".newt"));
+        assert_eq!(reasons(&report), [told], "{change}");
+        assert_eq!(items(&store, "conv-1").len(), 7);
+    }
 }
 
 #[test]
@@ -125,7 +155,7 @@ fn a_second_import_changes_nothing_and_a_new_turn_is_added() {
     db.execute("UPDATE live_owners SET heartbeat_tick = 2", []).unwrap();
     let again = import(&store, &root);
     assert_eq!(again.items.imported, 0);
-    append(&db, "conv-1", "wa", &Turn { user: "fourth", assistant: "four", ..Turn::default() });
+    append(&db, "conv-1", "wb", &Turn { user: "fourth", assistant: "four", ..Turn::default() });
     let grown = import(&store, &root);
     assert_eq!(grown.threads.updated, 1);
     assert_eq!(grown.companions.imported, 0, "{grown:#?}");
@@ -136,6 +166,22 @@ fn a_second_import_changes_nothing_and_a_new_turn_is_added() {
     assert_eq!(waiting.len(), 1, "a message was doubled");
     assert_eq!(store.requests(RequestQuery::default()).unwrap().entries.len(), 1);
     assert_eq!(store.get(&id("conv-1")).unwrap().details.extra.get("newt.chain"), Some(&json!("verified")));
+}
+
+#[test]
+fn a_turn_that_newt_puts_between_others_begins_a_branch() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = database(folder.path());
+    let store = open(folder.path());
+    let root = folder.path().join(".newt");
+    import(&store, &root);
+    // This writer's clock knows nothing of the other's turn, so that newt's own order has the new turn before that one.
+    append(&db, "conv-1", "wa", &Turn { user: "fourth", assistant: "four", ..Turn::default() });
+    let report = import(&store, &root);
+    assert_eq!(reasons(&report), Vec::<&str>::new());
+    let said = texts(&store, "conv-1", &threadkeep_agents::newt::Newt);
+    assert_eq!(said[5..], ["fourth", "four", "third", ""]);
+    assert_eq!(store.tree(&id("conv-1")).unwrap().branches.len(), 2);
 }
 
 #[test]

@@ -17,8 +17,14 @@ CREATE TABLE writer_clock (writer_fingerprint TEXT PRIMARY KEY, last_tick INTEGE
 CREATE TABLE writer_tips (conversation_id TEXT NOT NULL REFERENCES conversations(id) ON DELETE CASCADE,
   writer_fingerprint TEXT NOT NULL, tip_hash TEXT NOT NULL, tip_seq INTEGER NOT NULL,
   PRIMARY KEY (conversation_id, writer_fingerprint));
-CREATE TABLE prompt_receipts (receipt_order INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, conversation_id TEXT, seq INTEGER,
-  raw_text BLOB);
+CREATE TABLE prompt_receipts (receipt_order INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, conversation_id TEXT,
+  writer_fingerprint TEXT, seq INTEGER, previous_prompt_id TEXT, parent_prompt_id TEXT, active_operator_id TEXT, root_prompt_id TEXT,
+  origin TEXT, raw_text BLOB, model_text BLOB, raw_digest TEXT, model_digest TEXT, receipt_hash TEXT, ts_claim INTEGER,
+  encoding_version INTEGER DEFAULT 1);
+CREATE TABLE prompt_artifacts (id TEXT PRIMARY KEY, conversation_id TEXT, writer_fingerprint TEXT, seq INTEGER, prev_hash TEXT,
+  prompt_id TEXT, root_prompt_id TEXT, kind TEXT, relation TEXT, locator TEXT, body TEXT, metadata TEXT, ts_claim INTEGER,
+  encoding_version INTEGER DEFAULT 1, artifact_hash TEXT);
+CREATE TABLE prompt_artifact_tips (conversation_id TEXT PRIMARY KEY, last_seq INTEGER, tip_hash TEXT);
 CREATE TABLE roadmaps (id TEXT NOT NULL, workspace_key TEXT NOT NULL, title TEXT NOT NULL DEFAULT '', tree TEXT NOT NULL DEFAULT '',
   schema_version INTEGER NOT NULL DEFAULT 1, created_at_claim INTEGER DEFAULT 0, updated_at_claim INTEGER DEFAULT 0,
   PRIMARY KEY (id, workspace_key));
@@ -35,6 +41,7 @@ pub(super) enum Field<'a> {
     Bytes(&'a [u8]),
     Int(i64),
     Maybe(Option<i64>),
+    MaybeBytes(Option<&'a [u8]>),
 }
 
 pub(super) fn digest(domain: &str, fields: &[Field<'_>]) -> String {
@@ -46,7 +53,12 @@ pub(super) fn digest(domain: &str, fields: &[Field<'_>]) -> String {
                 preimage.extend(*bytes);
             }
             Field::Int(number) => preimage.extend(number.to_le_bytes()),
-            Field::Maybe(None) => preimage.push(0),
+            Field::Maybe(None) | Field::MaybeBytes(None) => preimage.push(0),
+            Field::MaybeBytes(Some(bytes)) => {
+                preimage.push(1);
+                preimage.extend((bytes.len() as u64).to_le_bytes());
+                preimage.extend(*bytes);
+            }
             Field::Maybe(Some(number)) => {
                 preimage.push(1);
                 preimage.extend(number.to_le_bytes());
@@ -132,6 +144,65 @@ pub(super) fn append(db: &Connection, conversation: &str, writer: &str, turn: &T
     db.execute(witness, (conversation, writer, &hash, seq)).unwrap();
     let bump = "UPDATE conversations SET writer_fingerprint = ?2, tip_hash = ?3, activity_tick = ?4, updated_at_claim = ?5 WHERE id = ?1";
     db.execute(bump, (conversation, writer, &hash, seq, claim)).unwrap();
+}
+
+/// Adds the receipt of a prompt that is its own root, and an artifact of it, as newt does.
+pub(super) fn receipt(db: &Connection, conversation: &str, id: &str, previous: Option<&str>, raw: &[u8], seq: i64) {
+    let text = |text: &'static str| Field::Bytes(text.as_bytes());
+    let raw_digest = digest("newt-prompt-raw:v1", &[Field::Bytes(raw)]);
+    let model_digest = digest("newt-prompt-model:v1", &[text("asked")]);
+    let hash = digest(
+        "newt-prompt-receipt:v2",
+        &[
+            Field::Bytes(id.as_bytes()),
+            Field::Bytes(conversation.as_bytes()),
+            text("wa"),
+            Field::Int(seq),
+            Field::MaybeBytes(previous.map(str::as_bytes)),
+            Field::MaybeBytes(None),
+            Field::Bytes(id.as_bytes()),
+            Field::MaybeBytes(Some(id.as_bytes())),
+            text("operator"),
+            Field::Bytes(raw_digest.as_bytes()),
+            Field::Bytes(model_digest.as_bytes()),
+            Field::Int(5),
+            Field::Int(2),
+        ],
+    );
+    let insert = "INSERT INTO prompt_receipts (id, conversation_id, writer_fingerprint, seq, previous_prompt_id, active_operator_id,
+        root_prompt_id, origin, raw_text, model_text, raw_digest, model_digest, receipt_hash, ts_claim, encoding_version)
+        VALUES (?1, ?2, 'wa', ?3, ?4, ?1, ?1, 'operator', ?5, 'asked', ?6, ?7, ?8, 5, 2)";
+    db.execute(insert, (id, conversation, seq, previous, raw, &raw_digest, &model_digest, &hash)).unwrap();
+    let tip = "SELECT tip_hash FROM prompt_artifact_tips WHERE conversation_id = ?1";
+    let genesis = || digest("newt-prompt-artifact-chain-genesis:v1", &[Field::Bytes(conversation.as_bytes())]);
+    let prev: String = db.query_row(tip, [conversation], |row| row.get(0)).unwrap_or_else(|_| genesis());
+    let next = "SELECT coalesce(max(seq), 0) + 1 FROM prompt_artifacts WHERE conversation_id = ?1";
+    let number: i64 = db.query_row(next, [conversation], |row| row.get(0)).unwrap();
+    let artifact = format!("artifact:{number}");
+    let hash = digest(
+        "newt-prompt-artifact:v1",
+        &[
+            Field::Bytes(artifact.as_bytes()),
+            Field::Bytes(conversation.as_bytes()),
+            text("wa"),
+            Field::Bytes(prev.as_bytes()),
+            Field::Bytes(id.as_bytes()),
+            Field::Bytes(id.as_bytes()),
+            text("decision"),
+            text("derived_from"),
+            Field::Int(number),
+            Field::MaybeBytes(None),
+            Field::MaybeBytes(Some(b"body")),
+            text("{}"),
+            Field::Int(6),
+            Field::Int(1),
+        ],
+    );
+    let insert = "INSERT INTO prompt_artifacts VALUES (?1, ?2, 'wa', ?3, ?4, ?5, ?5, 'decision', 'derived_from', NULL, 'body', '{}', 6, 1, ?6)";
+    db.execute(insert, (&artifact, conversation, number, &prev, id, &hash)).unwrap();
+    let tip =
+        "INSERT INTO prompt_artifact_tips VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET last_seq = ?2, tip_hash = ?3";
+    db.execute(tip, (conversation, number, &hash)).unwrap();
 }
 
 /// Makes a conversation that has no turns yet.
