@@ -89,3 +89,43 @@ fn own(store: &Store, folder: &Path) {
 fn texts(store: &Store, thread: &str, codec: &dyn Codec) -> Vec<String> {
     items(store, thread).iter().map(|item| codec.view(&item.kind, &item.content).to_text()).collect()
 }
+
+/// The bytes of a file with some of its pages overwritten; the same for the same seed.
+fn torn(bytes: &[u8], seed: u64) -> Vec<u8> {
+    let mut torn = bytes.to_vec();
+    let hash = blake3::hash(&seed.to_le_bytes());
+    for chunk in hash.as_bytes().chunks(8).take(1 + (seed % 3) as usize) {
+        let number = chunk.iter().fold(0_usize, |number, byte| (number << 8) | usize::from(*byte));
+        // The first hundred bytes say that it is a database at all.
+        let at = 100 + number % (torn.len() - 100);
+        let end = torn.len().min(at + 64);
+        torn[at..end].fill(chunk[0]);
+    }
+    torn
+}
+
+#[test]
+fn a_damaged_database_ends_no_import() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(newt::database(folder.path()));
+    drop(codewhale::database(folder.path(), 5));
+    let good = folder.path().join("good.jsonl");
+    let line = r#"{"type":"user","uuid":"9f0d1c2b-0000-4000-8000-000000000001","parentUuid":null,"sessionId":"9f0d1c2b-0000-4000-8000-000000000002","timestamp":"2026-01-01T00:00:00Z","message":{"role":"user","content":"hi"}}"#;
+    std::fs::write(&good, format!("{line}\n")).unwrap();
+    let whole =
+        [".newt/conversations.db", ".codewhale/state.db"].map(|name| std::fs::read(folder.path().join(name)).unwrap());
+    let mut told = 0;
+    for seed in 0..24 {
+        let damaged = tempfile::tempdir().unwrap();
+        for (name, bytes) in ["conversations.db", "state.db"].iter().zip(&whole) {
+            std::fs::write(damaged.path().join(name), torn(bytes, seed)).unwrap();
+        }
+        std::fs::copy(&good, damaged.path().join("good.jsonl")).unwrap();
+        let store = Store::open(StoreOptions::memory()).unwrap();
+        let report = import(&store, damaged.path());
+        told += report.problems.len();
+        assert_eq!(items(&store, "9f0d1c2b-0000-4000-8000-000000000002").len(), 1, "seed {seed}: {report:#?}");
+        assert_eq!(store.verify_all(|_| {}).unwrap().invalid, Default::default());
+    }
+    assert!(told > 0, "nothing was damaged");
+}

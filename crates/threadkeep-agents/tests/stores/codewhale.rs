@@ -56,7 +56,7 @@ fn schema(version: u32) -> String {
     schema + &format!("PRAGMA user_version = {version};")
 }
 
-fn database(folder: &Path, version: u32) -> Connection {
+pub(super) fn database(folder: &Path, version: u32) -> Connection {
     let home = folder.join(".codewhale");
     fs::create_dir_all(&home).unwrap();
     let db = Connection::open(home.join("state.db")).unwrap();

@@ -14,7 +14,7 @@ const EVENTS: &str = r#"[{"tool":"ls","args_digest":"path b3:0011223344556677","
 const REACHES: &str = r#"[{"name_as_called":"grep","resolution":{"kind":"unknown"}}]"#;
 
 /// A database with a conversation of two writers, and what stands beside it.
-fn database(folder: &Path) -> Connection {
+pub(super) fn database(folder: &Path) -> Connection {
     let root = folder.join(".newt");
     fs::create_dir_all(&root).unwrap();
     let db = Connection::open(root.join("conversations.db")).unwrap();
