@@ -124,7 +124,7 @@ impl Row {
 fn unhex(digits: &str) -> Option<Vec<u8>> {
     let digits = digits.as_bytes();
     let value = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         return None;
     }
     let pair = |pair: &[u8]| Some(value(*pair.first()?)? << 4 | value(*pair.get(1)?)?);

@@ -87,7 +87,7 @@ impl Reader {
         if is_prompt && self.facts.preview.is_none() {
             self.facts.preview = Some(one_line(content, PREVIEW_CHARS)).filter(|preview| !preview.is_empty());
         }
-        let forked = item.filter(|item| item.contains("\"fork\"")).and_then(|item| forked_from(item));
+        let forked = item.filter(|item| item.contains("\"fork\"")).and_then(forked_from);
         self.facts.forked_from = self.facts.forked_from.take().or(forked);
         self.placed.insert(id, self.count);
         self.count = self.count.saturating_add(1);

@@ -204,7 +204,7 @@ fn write(store: &Store, live: &LiveThread, companion: &Companion, again: bool) -
     Ok(match companion {
         Companion::Goal(new) => {
             // The agent counts on in one revision; here a revision that was set stays as it is.
-            let id = new.id.clone().filter(|_| !again);
+            let id = new.id.filter(|_| !again);
             let goal = live.set_goal(threadkeep::NewGoal { id, ..(**new).clone() })?;
             format!("{} {}", goal.id, goal.tick)
         }

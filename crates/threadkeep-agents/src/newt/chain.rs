@@ -348,15 +348,15 @@ mod tests {
     /// A conversation of two writers, whose turns are of both encodings.
     fn conversation() -> (Vec<Turn>, Witnesses) {
         let mut turns: Vec<Turn> = Vec::new();
-        for (at, (writer, version)) in [("a", 1), ("a", 1), ("b", 2), ("a", 2), ("b", 2)].into_iter().enumerate() {
+        for (seq, (writer, version)) in (1..).zip([("a", 1), ("a", 1), ("b", 2), ("a", 2), ("b", 2)]) {
             let before = turns.iter().rfind(|turn| turn.writer == writer.as_bytes());
             let prev_hash =
                 before.and_then(Turn::hash).unwrap_or_else(|| genesis(b"c", writer.as_bytes())).into_bytes();
-            let user = format!("prompt {at}").into_bytes();
+            let user = format!("prompt {seq}").into_bytes();
             turns.push(Turn {
                 conversation: b"c".to_vec(),
                 writer: writer.as_bytes().to_vec(),
-                seq: at as i64 + 1,
+                seq,
                 prev_hash,
                 user,
                 version,
