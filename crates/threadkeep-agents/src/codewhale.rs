@@ -99,7 +99,9 @@ impl Codec for CodeWhale {
     }
 
     fn reader(&self, path: &Path, _state: Option<&[u8]>) -> Box<dyn SourceReader> {
-        if path.extension().is_some_and(|ending| ending == "json") {
+        // A session of a database has any name that a thread can have.
+        let is_row = path.to_string_lossy().contains(&format!("{DATABASE}#"));
+        if !is_row && path.extension().is_some_and(|ending| ending == "json") {
             Box::new(session::Reader::default())
         } else {
             Box::new(table::Reader::default())

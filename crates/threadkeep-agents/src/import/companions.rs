@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use threadkeep::blocking::{LiveThread, Store, Workspace};
 use threadkeep::{
     Change, Danger, Error, JobStatus, Judgement, NewCandidate, NewCheckpoint, NewDocument, NewJob, NewMessage, NewPart,
-    NewRequest, NewRoadmap, NewRun, PartEnd, PartId, PartKind, Principal, RequestId, RoadmapId, RunEnd, RunId,
-    RunStatus, Score, Status, ThreadPatch, Uuid,
+    NewRequest, NewRoadmap, NewRun, PartEnd, PartId, PartKind, Principal, RequestId, RequestState, RoadmapId, RunEnd,
+    RunId, RunStatus, Score, Status, ThreadPatch, Uuid,
 };
 
 use super::identity::thread_id;
@@ -101,16 +101,18 @@ pub(super) fn bring(
             }
         };
         let may_write = match (&here, earlier) {
-            (Here::Nothing, _) => true,
-            (Here::Same(_), _) => false,
+            (Here::Nothing, None) => true,
+            // What was brought and is not here any more was taken away here.
+            (Here::Nothing | Here::Same(_), _) => false,
             (Here::Other(mark), Some(earlier)) => *mark == earlier.here,
             (Here::Other(_), None) => false,
         };
         let done = match here {
             Here::Same(here) => Ok((false, here)),
             _ if may_write => write(store, live, companion, earlier.is_some()).map(|here| (true, here)),
-            _ => {
-                let reason = format!("{key} has changed there, and is another here; it was left as it is here");
+            here => {
+                let found = if matches!(here, Here::Nothing) { "was removed here" } else { "is another here" };
+                let reason = format!("{key} has changed there, and {found}; it was left as it is here");
                 brought.leave(reason);
                 continue;
             }
@@ -173,6 +175,8 @@ fn stands(store: &Store, live: &LiveThread, companion: &Companion) -> Result<Her
         // Their ids make a second one the first.
         Companion::Message { .. } => Here::Nothing,
         Companion::Request { id, .. } => match store.request(request_id(thread.as_str(), id)) {
+            // An import that was killed between asking and withdrawing has left it open.
+            Ok(found) if found.state == RequestState::Pending => Here::Nothing,
             Ok(found) => Here::Same(found.number.to_string()),
             Err(Error::NotFound { .. }) => Here::Nothing,
             Err(error) => return Err(error),

@@ -208,9 +208,32 @@ fn what_stands_beside_a_thread_comes_along_once() {
     let report = import(&store, &home);
     assert_eq!(reasons(&report), ["goal has changed there, and is another here; it was left as it is here"]);
     assert_eq!(store.goal(&id("thread-1")).unwrap().unwrap().objective, "mine");
+    // What was taken away here stays away.
+    store.clear_goal(&id("thread-1")).unwrap();
+    db.execute("UPDATE thread_goals SET tokens_used = 13, updated_at = updated_at + 1", []).unwrap();
+    let report = import(&store, &home);
+    assert_eq!(reasons(&report), ["goal has changed there, and was removed here; it was left as it is here"]);
+    assert_eq!(store.goal(&id("thread-1")).unwrap(), None);
     assert_eq!(store.jobs(JobQuery::default()).unwrap().entries.len(), 2);
     assert_eq!(store.runs(RunQuery::default()).unwrap().entries.len(), 1);
     assert_eq!(store.checkpoints(&id("thread-1"), CheckpointQuery::default()).unwrap().entries.len(), 2);
+}
+
+#[test]
+fn hostile_names_of_threads_are_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = database(folder.path(), 4);
+    for name in ["../x.json", "a#b", "sessions/y.json"] {
+        thread(&db, folder.path(), name, "Odd");
+        message(&db, 4, name, "user", name, None);
+    }
+    let store = open(folder.path());
+    let home = folder.path().join(".codewhale");
+    let report = import(&store, &home);
+    assert_eq!((report.threads.new, reasons(&report)), (4, Vec::new()));
+    assert_eq!(source_ids(&store, "x.json").len(), 1);
+    assert_eq!(source_ids(&store, "sessions-y.json").len(), 1);
+    assert_eq!(import(&store, &home).items.imported, 0);
 }
 
 #[test]
