@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use threadkeep::{Kind, Role, Timestamp, Usage, ViewCodec};
 
+use crate::companion::{Companion, Shared};
 use crate::conversation::Message;
 use crate::writer::{Invocation, Session, Writer};
 
@@ -98,6 +99,8 @@ pub struct ThreadFacts {
     pub git_branch: Option<String>,
     /// Git origin.
     pub git_origin: Option<String>,
+    /// The folder below the working directory that it was started for.
+    pub working_path: Option<String>,
     /// Approval policy.
     pub approval_policy: Option<String>,
     /// Sandbox policy.
@@ -138,6 +141,8 @@ pub enum Shape {
     Lines,
     /// One JSON document, which is written anew: the elements of the array that these keys lead to are the records.
     Document(&'static [&'static str]),
+    /// One JSON document of which the first array holds the records, where it has elements; else the second one does.
+    FirstOf(&'static [&'static str], &'static [&'static str]),
     /// Many small files; the one that was found is the session's own, and [`Codec::below`] names the others.
     Tree,
     /// A database that holds many sessions; [`Codec::layout`] says where.
@@ -163,6 +168,8 @@ pub struct Layout {
     pub sessions: String,
     /// The records of a session, in this order; `?1` is its id.
     pub records: Vec<Query>,
+    /// Rows that belong to no session ([`Codec::shared`]), in an order in which none names a later one.
+    pub shared: Vec<Query>,
 }
 
 /// Rows that become records: one line of JSON each, an object of the columns in their order.
@@ -238,6 +245,25 @@ pub trait SourceReader: Send {
     fn unsettled(&self) -> Option<RecordNo> {
         None
     }
+
+    /// What stands beside the conversation and is no part of it. Asked once, behind the last record.
+    fn companions(&self) -> Vec<Companion> {
+        Vec::new()
+    }
+
+    /// What is to be said of the session as a whole. Asked once, behind the last record.
+    fn findings(&self) -> Findings {
+        Findings::default()
+    }
+}
+
+/// What was found of a session as a whole.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Findings {
+    /// What is wrong with it, for people.
+    pub remarks: Vec<String>,
+    /// What the thread's metadata says of it, by name.
+    pub marks: Vec<(&'static str, serde_json::Value)>,
 }
 
 /// One agent's format.
@@ -287,6 +313,15 @@ pub trait Codec: ViewCodec {
     /// Other environment variables that name folders with sessions.
     fn more_variables(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    /// What a row of [`Layout::shared`] is in the library's words, if it has some.
+    ///
+    /// # Errors
+    /// [`Skip`] names the row and what is wrong with it.
+    fn shared(&self, row: &[u8]) -> Result<Option<Shared>, Skip> {
+        let _ = row;
+        Ok(None)
     }
 
     /// Where the agent keeps its sessions below a home directory, most likely first.

@@ -148,7 +148,7 @@ fn layout(tables: &Tables) -> Layout {
     );
     let session = format!("SELECT {columns} FROM sessions WHERE id = ?1");
     let query = |name, sql| Query { name, sql, within: Vec::new() };
-    Layout { sessions, records: vec![query("sessions", session), query("messages", messages)] }
+    Layout { sessions, shared: Vec::new(), records: vec![query("sessions", session), query("messages", messages)] }
 }
 
 /// What was gathered so far; its JSON is what a later run begins with.

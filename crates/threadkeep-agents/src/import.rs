@@ -7,6 +7,7 @@
 //! A session may also be a document that its agent writes anew, many small files, or rows of a database. Such a session is
 //! read as a whole when any of it has changed; databases are read in a copy, and each of their sessions is a source of its own.
 
+mod companions;
 mod database;
 mod files;
 mod identity;
@@ -24,6 +25,9 @@ use threadkeep::blocking::{Store, Workspace};
 use threadkeep::{Error, Hash, Result, SourceFile, SourceStamp, ThreadId, ThreadPatch};
 
 use crate::codec::{Codec, Shape};
+use crate::document::Document;
+use crate::segments::Segment;
+pub use companions::CompanionCounts;
 use database::Database;
 pub use files::scan;
 use files::{Found, Origin};
@@ -219,6 +223,7 @@ impl<'a> Importer<'a> {
             skipped: 0,
             state: ids.join("\0").into_bytes(),
         });
+        self.bring_shared(file, &database)?;
         let share = mark.size / (listed.len() as u64).max(1);
         for session in listed {
             let mut path = file.path.as_os_str().to_owned();
@@ -232,6 +237,43 @@ impl<'a> Importer<'a> {
                 mark: Some(session.mark),
                 origin: Origin::Session(database::Session { database: Rc::clone(&database), id: session.id }),
             });
+        }
+        Ok(())
+    }
+
+    /// Brings what belongs to no session of a database.
+    fn bring_shared(&mut self, file: &Found, database: &Database) -> Result<()> {
+        let (mut shared, mut problems) = (Vec::new(), Vec::new());
+        let read = database.shared(&mut |segment| {
+            match segment {
+                Segment::Record { bytes, .. } => match database.codec().shared(&bytes) {
+                    Ok(found) => shared.extend(found),
+                    Err(skip) => problems.push(skip.reason),
+                },
+                Segment::Opaque { reason, .. } => problems.extend(reason),
+                Segment::Tail { .. } => {}
+            }
+            Ok(())
+        });
+        let folder = file.path.parent().unwrap_or(Path::new(""));
+        let brought = match (read, self.options.dry_run) {
+            (Ok(()), false) => companions::bring_shared(self.store, folder, &shared),
+            (Ok(()), true) => Ok(companions::Brought::default()),
+            (Err(failure), _) => Err(failure),
+        };
+        match brought {
+            Ok(brought) => {
+                self.wrote |= brought.counts.imported > 0;
+                self.report.companions.add(&brought.counts);
+                problems.extend(brought.problems);
+            }
+            Err(source::Failure::Store(error)) if !concerns_one_file(&error) => return Err(error),
+            Err(source::Failure::Store(error)) => problems.push(error.to_string()),
+            Err(source::Failure::File(reason)) => problems.push(reason),
+            Err(source::Failure::Taken(id)) => problems.push(format!("the id {id} is taken")),
+        }
+        for reason in problems {
+            self.report.problem(&file.key, &reason);
         }
         Ok(())
     }
@@ -373,7 +415,12 @@ impl<'a> Importer<'a> {
     fn shape(codec: &dyn Codec, file: &Found, head: &[u8]) -> Shape {
         match file.origin {
             Origin::Session(_) => Shape::Database,
-            Origin::File => codec.shape(&file.path, head),
+            Origin::File => match codec.shape(&file.path, head) {
+                Shape::FirstOf(first, second) => {
+                    Shape::Document(if holds_records(&file.path, first) { first } else { second })
+                }
+                shape => shape,
+            },
         }
     }
 
@@ -419,6 +466,12 @@ impl<'a> Importer<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether the array of a document that these keys lead to has an element that can be read.
+fn holds_records(file: &Path, path: &'static [&'static str]) -> bool {
+    let records = files::open(file).map(|input| Document::new(input, path).map_while(Result::ok));
+    records.is_ok_and(|mut segments| segments.any(|segment| matches!(segment, Segment::Record { .. })))
 }
 
 /// The name that the store knows a session of a database by.

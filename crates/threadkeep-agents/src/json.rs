@@ -9,7 +9,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use threadkeep::{Timestamp, View};
+use threadkeep::{Part, Timestamp, View};
 
 use crate::tree::{self, Parent};
 
@@ -424,6 +424,16 @@ pub(crate) fn damaged(bytes: &[u8]) -> View {
         text.push('…');
     }
     View { damaged: true, ..View::text(None, text) }
+}
+
+/// A file that stands in the record as a `data:` URL, or is only named by an address.
+pub(crate) fn media_url(url: &str) -> Part {
+    let Some((head, data)) = url.strip_prefix("data:").and_then(|data| data.split_once(',')) else {
+        return Part::Media { media_type: "image".to_owned(), bytes: 0 };
+    };
+    let media_type = head.split(';').next().filter(|kind| !kind.is_empty()).unwrap_or("text/plain").to_owned();
+    let bytes = if head.ends_with(";base64") { decoded_len(data) } else { data.len() as u64 };
+    Part::Media { media_type, bytes }
 }
 
 /// How many bytes a base64 text stands for.

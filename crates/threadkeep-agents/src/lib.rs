@@ -12,7 +12,9 @@ mod antigravity;
 mod blocks;
 pub mod claude_code;
 pub mod codec;
+pub mod codewhale;
 pub mod codex;
+pub mod companion;
 pub mod conversation;
 mod copilot_cli;
 mod cursor;
@@ -27,9 +29,11 @@ pub mod import;
 mod json;
 mod kimi;
 mod lines;
+pub mod newt;
 pub mod opencode;
 mod pi;
 mod qwen_code;
+mod rows;
 pub mod segments;
 mod tree;
 pub mod writer;
@@ -42,6 +46,8 @@ pub fn codecs() -> Vec<Arc<dyn codec::Codec>> {
         Arc::new(gemini_cli::GeminiCli),
         Arc::new(opencode::OpenCode),
         Arc::new(goose::Goose),
+        Arc::new(codewhale::CodeWhale),
+        Arc::new(newt::Newt),
         Arc::new(Lines(pi::PI)),
         Arc::new(Lines(pi::OPENCLAW)),
         Arc::new(Lines(pi::OMP)),

@@ -244,7 +244,7 @@ fn layout(tables: &Tables, v1: bool, v2: bool, v2_sessions: bool) -> Layout {
     }
     // The last column puts them in order and tells nothing else.
     let sessions = format!("SELECT * FROM ({}) ORDER BY time_created, id", lists.join(" UNION ALL "));
-    Layout { sessions, records }
+    Layout { sessions, records, shared: Vec::new() }
 }
 
 /// What was gathered so far.

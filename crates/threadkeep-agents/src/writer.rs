@@ -5,6 +5,7 @@
 
 mod answers;
 mod calls;
+mod database;
 mod losses;
 mod turns;
 
@@ -17,6 +18,7 @@ use crate::conversation::{MediaData, Message};
 
 pub(crate) use answers::{Answer, Answers, texts};
 pub(crate) use calls::{Calls, tool_name};
+pub(crate) use database::image;
 pub(crate) use losses::{Losses, lost};
 pub(crate) use turns::{Acts, Answer, Chain, Outcome, Turns};
 

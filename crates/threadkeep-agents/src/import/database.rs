@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row, ToSql};
 use serde_json::Value;
 
 use super::files;
@@ -146,11 +146,39 @@ impl Database {
 
     /// Reads a session's rows, each as a record.
     pub(super) fn read(&self, session: &str, take: &mut Take<'_>) -> Result<(), Failure> {
+        self.rows(&self.layout.records, &[&session], take)
+    }
+
+    /// Reads the rows that belong to no session, each as a record.
+    pub(super) fn shared(&self, take: &mut Take<'_>) -> Result<(), Failure> {
+        self.rows(&self.layout.shared, &[], take)
+    }
+
+    /// What can't be read of a table costs the rows behind it and no other table.
+    fn rows(&self, queries: &[Query], params: &[&dyn ToSql], take: &mut Take<'_>) -> Result<(), Failure> {
         let mut made = Made::new();
-        for query in &self.layout.records {
+        for query in queries {
+            if let Err(failure) = self.rows_of(query, params, &mut made, take) {
+                match failure {
+                    Unread::Database(error) => take(made.damaged(query.name, &[], reason(&error)))?,
+                    Unread::Taking(failure) => return Err(failure),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn rows_of(
+        &self,
+        query: &Query,
+        params: &[&dyn ToSql],
+        made: &mut Made,
+        take: &mut Take<'_>,
+    ) -> Result<(), Unread> {
+        {
             let mut statement = self.connection.prepare_cached(&query.sql)?;
             let names: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
-            let mut rows = statement.query([session])?;
+            let mut rows = statement.query(params)?;
             while let Some(row) = rows.next()? {
                 let mut line = format!("{{\"table\":{}", Value::from(query.name)).into_bytes();
                 self.render(query, &names, row, &mut line)?;
@@ -205,6 +233,24 @@ impl Database {
 impl From<rusqlite::Error> for Failure {
     fn from(error: rusqlite::Error) -> Self {
         Self::File(reason(&error))
+    }
+}
+
+/// Why the rows of a table were not read to their end.
+enum Unread {
+    Database(rusqlite::Error),
+    Taking(Failure),
+}
+
+impl From<rusqlite::Error> for Unread {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl From<Failure> for Unread {
+    fn from(failure: Failure) -> Self {
+        Self::Taking(failure)
     }
 }
 

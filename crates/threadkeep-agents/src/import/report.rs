@@ -3,6 +3,7 @@
 use serde::Serialize;
 use threadkeep::{SourceStamp, ThreadId};
 
+use super::companions::CompanionCounts;
 use super::files::Found;
 
 /// The report of an import. `items.read = items.imported + items.unchanged + items.skipped`, counted in records of the
@@ -15,6 +16,9 @@ pub struct ImportReport {
     pub threads: ThreadCounts,
     /// Records.
     pub items: ItemCounts,
+    /// What stands beside conversations.
+    #[serde(skip_serializing_if = "CompanionCounts::is_empty")]
+    pub companions: CompanionCounts,
     /// Everything that is wrong with the files, by file and line.
     pub problems: Vec<Problem>,
     /// The sources that could not be imported.
@@ -80,6 +84,7 @@ pub struct Problem {
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) items: ItemCounts,
+    pub(super) companions: CompanionCounts,
     pub(super) new_thread: bool,
     pub(super) problems: Vec<Problem>,
     pub(super) thread: Option<ThreadId>,
@@ -119,6 +124,7 @@ impl ImportReport {
         self.items.unchanged += outcome.items.unchanged;
         self.items.skipped += outcome.items.skipped;
         self.items.masked += outcome.items.masked;
+        self.companions.add(&outcome.companions);
         self.problems.extend(outcome.problems);
     }
 }

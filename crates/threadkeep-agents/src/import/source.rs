@@ -10,11 +10,13 @@ use threadkeep::{
     NewThread, Shelf, SourceFile, Thread, ThreadId, ThreadPatch,
 };
 
+use super::companions;
 use super::files::{self, Found};
 use super::identity::{item_id, other_thread_id, thread_id};
 use super::report::{Outcome, Problem};
 use super::whole::{self, Remembered};
-use crate::codec::{Codec, Continues, KnownRecord, Place, Record, Shape, SourceReader, ThreadFacts};
+use crate::codec::{Codec, Continues, Findings, KnownRecord, Place, Record, Shape, SourceReader, ThreadFacts};
+use crate::companion::Companion;
 use crate::segments::{Position, Segment, Segments};
 
 /// A step of an import ends when it holds this many records …
@@ -431,7 +433,13 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         self.remembered.facts = facts.clone();
-        let mut source = self.source(&thread, end);
+        self.remembered.companions.clone_from(&self.earlier.companions);
+        let (companions, findings) = match end {
+            true => (self.reader.companions(), self.reader.findings()),
+            false => (Vec::new(), Findings::default()),
+        };
+        // Until they are in the store, the next import has to look again.
+        let mut source = self.source(&thread, end && companions.is_empty());
         let head = self.reader.head().filter(|_| end);
         if self.batch.is_empty() && self.stored.as_ref() == Some(&source) && head.is_none() && facts == self.said {
             return Ok(());
@@ -459,6 +467,42 @@ impl<'a> Run<'a> {
         self.stored = Some(source);
         self.said = facts;
         self.bytes = 0;
+        if end {
+            self.conclude(&thread, &companions, findings)?;
+        }
+        Ok(())
+    }
+
+    /// Brings what stands beside the conversation, and says what was found of it as a whole.
+    fn conclude(&mut self, thread: &ThreadId, companions: &[Companion], findings: Findings) -> Result<(), Failure> {
+        for remark in findings.remarks {
+            self.problem(0, remark);
+        }
+        let Some(live) = self.live.as_ref().filter(|_| !companions.is_empty() || !findings.marks.is_empty()) else {
+            return Ok(());
+        };
+        let brought = companions::bring(self.import.store, live, companions, &mut self.remembered.companions)?;
+        let source = self.source(thread, true);
+        let mut patch = ThreadPatch::default();
+        for (name, said) in findings.marks {
+            patch.extra.insert(name.to_owned(), Change::Set(said));
+        }
+        let batch = ImportBatch {
+            expected: self.stored.as_ref().map(|stored| (stored.consumed, stored.prefix)),
+            replace: false,
+            segments: Vec::new(),
+            screened: true,
+            head: None,
+            patch: Some(patch).filter(|patch| !patch.extra.is_empty()),
+            updated_at: self.said.updated_at.or(Some(self.import.file.modified())),
+            source: source.clone(),
+        };
+        live.import(batch, Durability::Written).map_err(|error| self.refused(error))?;
+        self.stored = Some(source);
+        self.outcome.companions.add(&brought.counts);
+        for reason in brought.problems {
+            self.problem(0, reason);
+        }
         Ok(())
     }
 
@@ -835,6 +879,7 @@ impl Import<'_> {
             approval_policy: fit(facts.approval_policy.as_deref()),
             memory_mode: fit(facts.memory_mode.as_deref()),
             persona: fit(facts.persona.as_deref()),
+            working_path: fit(facts.working_path.as_deref()),
             parent: facts.parent_session.as_deref().and_then(thread_id),
             usage: facts.usage,
             ..Details::default()
@@ -861,6 +906,7 @@ fn patch(said: &ThreadFacts, facts: &ThreadFacts) -> ThreadPatch {
         approval_policy: set(|facts| &facts.approval_policy),
         memory_mode: set(|facts| &facts.memory_mode),
         persona: set(|facts| &facts.persona),
+        working_path: set(|facts| &facts.working_path),
         usage: facts.usage.into(),
         ..ThreadPatch::default()
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::companions::Memory;
 use super::database::Session;
 use super::files::{self, Found, Origin};
 use super::source::Failure;
@@ -24,7 +25,9 @@ pub(super) fn read(codec: &dyn Codec, file: &Found, shape: Shape, take: &mut Tak
         (Origin::File, Shape::Document(path)) => {
             Document::new(files::open(&file.path)?, path).try_for_each(|segment| take(segment?))
         }
-        (Origin::File, Shape::Lines | Shape::Database) => Err(Failure::File("it is not read as a whole".to_owned())),
+        (Origin::File, Shape::Lines | Shape::Database | Shape::FirstOf(..)) => {
+            Err(Failure::File("it is not read as a whole".to_owned()))
+        }
     }
 }
 
@@ -52,6 +55,8 @@ pub(super) fn prepare(
 pub(super) struct Remembered {
     /// What the thread was told by the session.
     pub(super) facts: ThreadFacts,
+    /// What became of its companions.
+    pub(super) companions: Memory,
     /// The records that are kept beside the tree, each by the beginning of its hash: they have no ids of their own.
     pub(super) beside: BTreeSet<u64>,
 }

@@ -38,6 +38,8 @@ pub(crate) mod lost {
     pub(crate) const DAMAGE: &str = "damaged parts of the file that it was imported from";
     /// Characters that are none.
     pub(crate) const LETTERS: &str = "records with characters that no text can have, which are replaced";
+    /// Calls of which only a digest is kept.
+    pub(crate) const CALL_BODIES: &str = "arguments and results of calls, of which the agent keeps digests";
     /// Blank texts.
     pub(crate) const EMPTY: &str = "texts of nothing but space, which hosts of models refuse";
 }

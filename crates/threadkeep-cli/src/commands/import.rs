@@ -222,6 +222,14 @@ fn write(out: &mut Output, args: &ImportArgs, report: &ImportReport) -> Result<(
         number(items.unchanged),
         number(items.skipped)
     ))?;
+    let beside = &report.companions;
+    if beside.imported + beside.left > 0 {
+        // Goals, checkpoints, documents, messages, roadmaps, jobs …
+        let left =
+            if beside.left > 0 { format!(", {} left as they are here", number(beside.left)) } else { String::new() };
+        let (new, unchanged) = (number(beside.imported), number(beside.unchanged));
+        out.line(format!("  beside   {new} imported, {unchanged} unchanged{left}"))?;
+    }
     if items.masked > 0 {
         let parts = human::counted(items.masked, "part", "parts");
         out.line(out.paint(Ink::Warn, &format!("  secrets  masked in {parts} of the files, which hold them still")))?;

@@ -49,6 +49,32 @@ fn a_scan_looks_where_the_agents_variables_say() {
 }
 
 #[test]
+fn a_thread_goes_to_newt_and_codewhale_and_comes_back() {
+    let sandbox = Sandbox::new();
+    sandbox.thread("one", "One", &["a", "b"]);
+    let home = sandbox.path("out");
+    std::fs::create_dir_all(home.join("sessions")).unwrap();
+    for (agent, name) in [("newt", "conversations.db"), ("codewhale", "state.db")] {
+        let file = home.join(name);
+        let file = file.to_str().unwrap();
+        let told = sandbox.json(&["export", "one", "--to", agent, "-o", file]);
+        assert_eq!((told["agent"].as_str(), told["messages"].as_u64()), (Some(agent), Some(2)), "{told}");
+        let report = sandbox.json(&["import", file]);
+        assert_eq!(
+            (report["files"]["failed"].as_u64(), report["problems"].as_array().map(Vec::len)),
+            (Some(0), Some(0)),
+            "{report}"
+        );
+        assert_eq!(report["threads"]["new"], 1);
+        assert_eq!(sandbox.json(&["import", file])["items"]["imported"], 0);
+    }
+    let threads = sandbox.json(&["list"]);
+    let chains =
+        threads["threads"].as_array().unwrap().iter().filter(|thread| thread["extra"]["newt.chain"] == "verified");
+    assert_eq!(chains.count(), 1, "{threads}");
+}
+
+#[test]
 fn what_can_not_be_imported_is_told() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.code(&["import", "/nowhere"]), 3);
