@@ -161,7 +161,7 @@ impl Writer for GeminiWriter {
             match block {
                 Block::Call { id, name, input } => self.answers.call(id, name, input, message, &mut self.losses),
                 Block::Result { id, content, is_error } => {
-                    self.answers.result(id, content, *is_error, &mut self.losses)
+                    self.answers.result(id, content, *is_error, &mut self.losses);
                 }
                 block if message.author == Author::Model => self.model(block, message),
                 block => pieces.extend(self.piece(block)),

@@ -237,7 +237,7 @@ impl Writer for OpenCodeWriter {
             match block {
                 Block::Call { id, name, input } => self.answers.call(id, name, input, message, &mut self.losses),
                 Block::Result { id, content, is_error } => {
-                    self.answers.result(id, content, *is_error, &mut self.losses)
+                    self.answers.result(id, content, *is_error, &mut self.losses);
                 }
                 block if message.author == Author::Model => self.spoken(block, message),
                 block => parts.extend(self.piece(block)),
