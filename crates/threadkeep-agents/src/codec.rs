@@ -291,7 +291,8 @@ pub trait Codec: ViewCodec {
         Shape::Lines
     }
 
-    /// Small files that say something of a session and are no part of it; those that are not there are passed over.
+    /// Small files that say something of a session and are no part of it, the most telling one last; those that are not there are
+    /// passed over.
     fn beside(&self, path: &Path) -> Vec<PathBuf> {
         let _ = path;
         Vec::new()
@@ -330,13 +331,7 @@ pub trait Codec: ViewCodec {
     /// Starts reading a file. `state` is what [`SourceReader::state`] gave at the end of an earlier run.
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader>;
 
-    /// Small files beside a session's own that say more of its thread, the most telling one last.
-    fn beside(&self, path: &Path) -> Vec<PathBuf> {
-        let _ = path;
-        Vec::new()
-    }
-
-    /// Adds what such a file says to what is known of the thread.
+    /// Adds what a file of [`Codec::beside`] says to what is known of the thread.
     fn add_beside(&self, bytes: &[u8], facts: &mut ThreadFacts) {
         let _ = (bytes, facts);
     }

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::conversation::{MediaData, Message};
 
-pub(crate) use answers::{Answer, Answers, texts};
+pub(crate) use answers::{Answers, WholeAnswer, texts};
 pub(crate) use calls::{Calls, tool_name};
 pub(crate) use database::image;
 pub(crate) use losses::{Losses, lost};

@@ -7,7 +7,7 @@ use threadkeep::Timestamp;
 
 use crate::conversation::{Author, Block, Message, Standing};
 use crate::json::write_line;
-use crate::writer::{Answer, Answers, Companion, Losses, Session, Writer, Written, is_picture, lost, texts, time};
+use crate::writer::{Answers, Companion, Losses, Session, WholeAnswer, Writer, Written, is_picture, lost, texts, time};
 
 /// Where a session's file belongs below the home directory that the agent is given.
 pub(super) fn place(session: &Session) -> PathBuf {
@@ -60,7 +60,7 @@ impl GeminiWriter {
         }
     }
 
-    fn answer(&mut self, answer: Answer) -> Value {
+    fn answer(&mut self, answer: WholeAnswer) -> Value {
         let at = time(answer.at.unwrap_or(self.at));
         let mut line =
             json!({"id": self.id(), "timestamp": at, "type": "gemini", "content": answer.text, "thoughts": []});

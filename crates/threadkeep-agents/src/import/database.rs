@@ -160,7 +160,7 @@ impl Database {
         for query in queries {
             if let Err(failure) = self.rows_of(query, params, &mut made, take) {
                 match failure {
-                    Unread::Database(error) => take(made.damaged(query.name, &[], reason(&error)))?,
+                    Unread::Database(error) => take(made.damaged(query.name, &[], &reason(&error)))?,
                     Unread::Taking(failure) => return Err(failure),
                 }
             }

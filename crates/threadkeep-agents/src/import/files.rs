@@ -17,8 +17,6 @@ use crate::segments::MAX_LINE_BYTES;
 const HEAD_BYTES: u64 = 64 << 10;
 /// How deep folders are searched; agents nest five levels.
 const MAX_LEVELS: usize = 16;
-/// How large a file may be that stands beside a session's own.
-const SMALL_BYTES: u64 = 1 << 20;
 const READ_BUFFER: usize = 256 << 10;
 /// How large a file beside a session may be that says something of it.
 const MAX_SMALL_BYTES: u64 = 4 << 20;
@@ -177,13 +175,6 @@ pub(super) fn head(path: &Path) -> io::Result<Vec<u8>> {
         input.take(MAX_LINE_BYTES as u64).read_until(b'\n', &mut head)?;
     }
     Ok(head)
-}
-
-/// A small file as a whole; nothing where there is none, or where it is not small.
-pub(super) fn small(path: &Path) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path).ok()?.take(SMALL_BYTES + 1).read_to_end(&mut bytes).ok()?;
-    (bytes.len() as u64 <= SMALL_BYTES).then_some(bytes)
 }
 
 /// Opens a file for reading, decompressed.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use threadkeep::{Timestamp, Usage};
 
 use crate::conversation::{Author, Block, MediaData, Message, Standing};
-use crate::writer::{Answer, Answers, Losses, Session, Writer, Written, is_picture, lost, texts};
+use crate::writer::{Answers, Losses, Session, WholeAnswer, Writer, Written, is_picture, lost, texts};
 
 /// The version that is claimed where the thread came from another agent.
 const VERSION: &str = "1.18.33";
@@ -105,7 +105,7 @@ impl OpenCodeWriter {
         self.element(&info, parts, out);
     }
 
-    fn assistant(&mut self, answer: Answer, is_summary: bool, out: &mut Vec<u8>) {
+    fn assistant(&mut self, answer: WholeAnswer, is_summary: bool, out: &mut Vec<u8>) {
         // An answer belongs to a prompt, even where the session begins with one.
         if self.prompt.is_none() {
             self.user(Vec::new(), answer.at, out);
@@ -210,7 +210,7 @@ impl OpenCodeWriter {
         self.answers(out);
         self.user(vec![fields(json!({"type": "compaction", "auto": false}))], message.created_at, out);
         let (calls, at) = (Vec::new(), message.created_at);
-        self.assistant(Answer { text, calls, at, model: None, usage: None }, true, out);
+        self.assistant(WholeAnswer { text, calls, at, model: None, usage: None }, true, out);
     }
 }
 

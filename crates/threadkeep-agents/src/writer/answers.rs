@@ -9,7 +9,7 @@ use crate::conversation::{Block, Message};
 
 /// One answer of the model: its words, then its calls.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct WholeAnswer {
     pub(crate) text: String,
     pub(crate) calls: Vec<Made>,
     pub(crate) at: Option<Timestamp>,
@@ -33,7 +33,7 @@ pub(crate) struct Made {
 /// Guarantees: a call has one result or is left out; ids are as [`Calls`] makes them; a text behind a call begins another answer.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
-    waiting: Vec<Answer>,
+    waiting: Vec<WholeAnswer>,
     calls: Calls,
 }
 
@@ -45,7 +45,7 @@ impl Answers {
                 answer.text.push_str("\n\n");
                 answer.text.push_str(text);
             }
-            None => self.waiting.push(Answer { text: text.to_owned(), ..begun(message) }),
+            None => self.waiting.push(WholeAnswer { text: text.to_owned(), ..begun(message) }),
         }
     }
 
@@ -63,7 +63,7 @@ impl Answers {
         let made = Made { id, name, input, result: None };
         match self.waiting.last_mut() {
             Some(answer) => answer.calls.push(made),
-            None => self.waiting.push(Answer { calls: vec![made], ..begun(message) }),
+            None => self.waiting.push(WholeAnswer { calls: vec![made], ..begun(message) }),
         }
     }
 
@@ -82,7 +82,7 @@ impl Answers {
     }
 
     /// Everything that was gathered; calls that nothing has answered are left out, and counted.
-    pub(crate) fn take(&mut self, losses: &mut Losses) -> Vec<Answer> {
+    pub(crate) fn take(&mut self, losses: &mut Losses) -> Vec<WholeAnswer> {
         self.calls.finish(losses);
         let mut answers = std::mem::take(&mut self.waiting);
         for answer in &mut answers {
@@ -94,9 +94,9 @@ impl Answers {
 }
 
 /// An answer that says nothing yet.
-fn begun(message: &Message) -> Answer {
+fn begun(message: &Message) -> WholeAnswer {
     let (at, model, usage) = (message.created_at, message.model.clone(), message.usage);
-    Answer { text: String::new(), calls: Vec::new(), at, model, usage }
+    WholeAnswer { text: String::new(), calls: Vec::new(), at, model, usage }
 }
 
 /// The texts of a result, with what is no text named where it stood.
