@@ -563,7 +563,8 @@ fn prompts_that_were_acknowledged_are_there_when_their_process_is_killed() {
         }
         let written = store.artifacts(&thread(), ArtifactQuery { limit: 0, ..ArtifactQuery::default() }).unwrap().total;
         assert!(
-            numbers.len() as u64 <= written && numbers.iter().all(|number| *number <= written as i64),
+            numbers.len() as u64 <= written
+                && numbers.iter().all(|number| u64::try_from(*number).is_ok_and(|it| it <= written)),
             "{}",
             ground.name
         );

@@ -262,6 +262,7 @@ fn show(app: &mut App, prompt: &Prompt) -> Outcome {
     let receipt = &prompt.receipt;
     let id = |name, id: Option<PromptId>| id.map(|id| (name, id.to_string()));
     let is_typed = prompt.raw == prompt.text.as_bytes();
+    let size = i64::try_from(prompt.raw.len()).unwrap_or(i64::MAX);
     let lines = [
         Some(("id", receipt.id.to_string())),
         Some(("is", format!("{} of {}", what_it_is(receipt), text::one_line(receipt.origin.as_str())))),
@@ -272,8 +273,7 @@ fn show(app: &mut App, prompt: &Prompt) -> Outcome {
         id("active", Some(receipt.active).filter(|active| *active != receipt.id)),
         id("previous", prompt.previous),
         Some(("asked", human::ago(receipt.created_at, super::now()))),
-        (!is_typed)
-            .then(|| ("typed", format!("{}, otherwise than given: --raw", human::bytes(prompt.raw.len() as i64)))),
+        (!is_typed).then(|| ("typed", format!("{}, otherwise than given: --raw", human::bytes(size)))),
         prompt.redaction.as_ref().map(|told| ("redacted", text::one_line(&told.to_string()))),
     ];
     for (name, value) in lines.into_iter().flatten() {
