@@ -20,8 +20,7 @@ statements! {
     // The lock, the fence and the head in one statement. The tick is one more than any thread's.
     FENCE = "UPDATE threads SET tick = CASE WHEN tick < ?4 THEN ?4 ELSE tick END + 1, updated_at = ?3
         WHERE id = ?1 AND epoch = ?2 AND shelf < 2
-        RETURNING tick, head, head_hash, head_is_tip, items, branches, turns, open_turn, updated, activity,
-        CASE WHEN ended_at IS NULL THEN 0 ELSE 1 END";
+        RETURNING tick, head, head_hash, head_is_tip, items, branches, turns, open_turn, updated, activity, ended_at";
     WHY_REFUSED = "SELECT epoch, shelf FROM threads WHERE id = ?1";
     SET_HEAD = "UPDATE threads SET head = ?2, head_hash = ?3, head_is_tip = ?4, items = ?5, branches = ?6, turns = ?7,
         open_turn = ?8 WHERE id = ?1";
@@ -335,7 +334,7 @@ impl<'a> Pen<'a> {
                 begins_turn: None,
                 places: (row.int(8)?, row.int(9)?),
                 top: Top::default(),
-                has_ended: row.int(10)? == 1,
+                has_ended: row.opt_int(10)?.is_some(),
             })
         })?;
         match pen {
