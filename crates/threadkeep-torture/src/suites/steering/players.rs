@@ -90,7 +90,12 @@ fn hold(store: &Store, thread: &ThreadId, life: u64) -> threadkeep::Result<()> {
 
 /// Takes what waits, whatever an earlier holder left.
 pub(super) fn take(live: &LiveThread, token: Uuid) -> threadkeep::Result<Option<threadkeep::TakenMessage>> {
-    live.take_message(TakeMessage { token: Some(token), into: TakeInto::NewTurn, past_unfinished: true })
+    live.take_message(TakeMessage {
+        token: Some(token),
+        into: TakeInto::NewTurn,
+        past_unfinished: true,
+        ..TakeMessage::default()
+    })
 }
 
 /// An approval that waits for ever.
