@@ -5,7 +5,7 @@ mod line;
 mod tree;
 mod view;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 use threadkeep::{Kind, Timestamp, View, ViewCodec};
@@ -43,10 +43,6 @@ impl Codec for ClaudeCode {
         NAME
     }
 
-    fn variable(&self) -> Option<&'static str> {
-        Some("CLAUDE_CONFIG_DIR")
-    }
-
     fn detect(&self, path: &Path, head: &[u8]) -> bool {
         if path.file_name().is_some_and(|name| name == "history.jsonl") {
             return false;
@@ -67,13 +63,6 @@ impl Codec for ClaudeCode {
             }
         }
         false
-    }
-
-    fn homes(&self, home: &Path) -> Vec<PathBuf> {
-        [".claude/projects", ".config/claude/projects", "Library/Application Support/Claude/local-agent-mode-sessions"]
-            .into_iter()
-            .map(|folder| home.join(folder))
-            .collect()
     }
 
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader> {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use threadkeep::{Kind, Role, Timestamp, Usage, ViewCodec};
 
 use crate::conversation::Message;
+use crate::homes;
 use crate::writer::{Resuming, Session, Writer};
 
 /// The number of a record among the *placed* records of its source, from 0.
@@ -172,12 +173,18 @@ pub trait Codec: ViewCodec {
     }
 
     /// The environment variable that names another folder for what the agent keeps, if it knows one.
+    ///
+    /// [`crate::homes`] knows it of every agent that is listed there.
     fn variable(&self) -> Option<&'static str> {
-        None
+        homes::variable(self.agent())
     }
 
     /// Where the agent keeps its sessions below a home directory, most likely first.
-    fn homes(&self, home: &Path) -> Vec<PathBuf>;
+    ///
+    /// [`crate::homes`] knows it of every agent that is listed there, for each system; only a codec of another one says it itself.
+    fn homes(&self, home: &Path) -> Vec<PathBuf> {
+        homes::below(self.agent(), home)
+    }
 
     /// Starts reading a file. `state` is what [`SourceReader::state`] gave at the end of an earlier run.
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader>;

@@ -5,7 +5,7 @@ mod line;
 mod view;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 use threadkeep::{Kind, View, ViewCodec};
@@ -48,10 +48,6 @@ impl Codec for Codex {
         NAME
     }
 
-    fn variable(&self) -> Option<&'static str> {
-        Some("CODEX_HOME")
-    }
-
     fn unsupported(&self, path: &Path, head: &[u8]) -> Option<Skip> {
         unsupported(path, head)
     }
@@ -78,10 +74,6 @@ impl Codec for Codex {
             }
         }
         false
-    }
-
-    fn homes(&self, home: &Path) -> Vec<PathBuf> {
-        [".codex/sessions", ".codex/archived_sessions"].into_iter().map(|folder| home.join(folder)).collect()
     }
 
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader> {

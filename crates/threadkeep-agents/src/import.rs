@@ -12,14 +12,15 @@ mod source;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use threadkeep::blocking::{Store, Workspace};
 use threadkeep::{Error, Result, SourceStamp, ThreadId, ThreadPatch};
 
 use crate::codec::Codec;
 use files::Found;
-pub use files::scan;
-pub use report::{FileCounts, ImportReport, ItemCounts, Problem, ThreadCounts};
+pub use files::{Measure, measure};
+pub use report::{FileCounts, ImportReport, ItemCounts, Problem, ThreadCounts, Waiting};
 use source::Import;
 
 /// From this many files on, what is known of all files is read at once instead of one by one.
@@ -34,6 +35,11 @@ pub struct ImportOptions {
     pub agent: Option<String>,
     /// Read and report, and write nothing.
     pub dry_run: bool,
+    /// Paths are where something happened, and nobody means each of them: one that is gone meanwhile, or that no codec knows,
+    /// is passed over.
+    pub happened: bool,
+    /// Ends the import after the file that is being read, as soon as it is set; what was imported until then stays.
+    pub stop: Option<Arc<AtomicBool>>,
 }
 
 /// How far an import has come.
@@ -100,7 +106,7 @@ impl<'a> Importer<'a> {
             let reason = format!("`{agent}` is not known; known are {known}");
             return Err(Error::Invalid { field: "agent", reason });
         }
-        let mut found = files::find(paths, &mut self.report);
+        let mut found = files::find(paths, !self.options.happened, &mut self.report);
         if found.len() >= STAMPS_FROM {
             self.stamps = Some(self.load_stamps()?);
         }
@@ -108,6 +114,9 @@ impl<'a> Importer<'a> {
         let bytes_total = found.iter().map(|file| file.size).sum();
         let mut bytes_done = 0;
         for (index, file) in found.iter().enumerate() {
+            if self.options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                break;
+            }
             self.file(file, &found)?;
             bytes_done += file.size;
             progress(Progress {
@@ -122,6 +131,8 @@ impl<'a> Importer<'a> {
         if self.wrote {
             self.store.sync()?;
         }
+        self.report.changed = self.touched.into_keys().collect();
+        self.report.changed.sort();
         Ok(self.report)
     }
 

@@ -12,7 +12,7 @@ use threadkeep::{
 
 use super::files::{self, Found};
 use super::identity::{item_id, other_thread_id, thread_id};
-use super::report::{Outcome, Problem};
+use super::report::{Outcome, Problem, Waiting};
 use crate::codec::{Codec, Continues, KnownRecord, Place, Record, SourceReader, ThreadFacts};
 use crate::segments::{Position, Segment, Segments};
 
@@ -304,6 +304,8 @@ impl<'a> Run<'a> {
                     bytes.len()
                 );
                 self.problem(line, reason);
+                let file = self.import.file.key.clone();
+                self.outcome.waiting = Some(Waiting { file, line, bytes: bytes.len() as u64 });
             }
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! `threadkeep import`
 
+pub(super) mod homes;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -7,10 +9,10 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use threadkeep::blocking::Store;
 use threadkeep::{Error, StoreOptions};
-use threadkeep_agents::import::{ImportOptions, ImportReport, Importer, Problem, Progress, scan};
+use threadkeep_agents::import::{ImportOptions, ImportReport, Importer, Problem, Progress};
 
 use super::App;
-use crate::errors::{Code, Failure, Outcome, Report};
+use crate::errors::{Code, Failure, Outcome};
 use crate::masking::MaskingArgs;
 use crate::output::Output;
 use crate::style::Ink;
@@ -23,10 +25,15 @@ const BAR: &str = "{spinner} {bytes:>10} of {total_bytes} {wide_bar} {eta:>4}  {
 const EXAMPLES: &str = "\
 EXAMPLES:
   threadkeep import --scan               every agent that is known and at home here
+  threadkeep import --scan --dry-run     where that is, how much lies there, and what would come
+  threadkeep import --scan --project ~/shop   also what agents keep inside of that project
   threadkeep import ~/.codex/sessions ~/.claude/projects
   threadkeep import session.jsonl --dry-run
   threadkeep import --scan --mask-secrets   without the keys and passwords in them
   threadkeep import --scan --agent codex --json | jq .problems
+
+JSON: the report, and with --scan homes: [{agent, path, read}], to which --dry-run adds {files, bytes, report}. `read` says
+whether sessions of that agent can be read; what can't be read yet is only listed.
 
 Exits with 8 when files could not be imported; the others are.";
 
@@ -44,6 +51,9 @@ pub(super) struct ImportArgs {
     /// Look where the known agents keep their sessions
     #[arg(long)]
     scan: bool,
+    /// Look also where agents keep sessions inside of this project's folder; may be given several times
+    #[arg(long = "project", value_name = "DIR", requires = "scan")]
+    projects: Vec<PathBuf>,
     /// Only files of this agent, such as codex or claude-code
     #[arg(short, long)]
     agent: Option<String>,
@@ -57,38 +67,42 @@ pub(super) struct ImportArgs {
 /// Imports.
 pub(super) fn run(args: &ImportArgs, app: &mut App) -> Outcome {
     app.masking = args.masking.rules()?;
-    let paths = paths(args)?;
+    require_some(&args.paths)?;
+    let homes = if args.scan { homes::find(&args.projects, args.agent.as_deref())? } else { Vec::new() };
     let store = open(args, app)?;
-    let options = ImportOptions { agent: args.agent.clone(), dry_run: args.dry_run };
+    let options = ImportOptions { agent: args.agent.clone(), dry_run: args.dry_run, ..ImportOptions::default() };
+    if args.scan && args.dry_run {
+        return homes::look(&store, &options, &args.paths, &homes, app);
+    }
+    let found = homes.iter().filter(|home| home.is_read).map(|home| home.path.clone());
+    let paths: Vec<PathBuf> = args.paths.iter().cloned().chain(found).collect();
     let bar = Bar::new();
     let report = Importer::new(&store, options).run(&paths, &mut |progress| bar.show(&progress));
     bar.0.finish_and_clear();
     let report = report?;
     if app.out.is_json() {
-        app.out.document(&report)?;
+        let mut document = serde_json::to_value(&report)?;
+        if args.scan {
+            homes::list(&mut document, &homes);
+        }
+        app.out.document(&document)?;
     } else {
         write(&mut app.out, args, &report)?;
+        homes::write_unread(&mut app.out, &homes)?;
         write_next(&mut app.out, args, &store, &report)?;
     }
     Ok(if report.files.failed > 0 { Code::Partial } else { Code::Done })
 }
 
-fn paths(args: &ImportArgs) -> Result<Vec<PathBuf>, Failure> {
-    let mut paths = args.paths.clone();
-    // A store is not made for what is surely a slip of the pen.
-    if let [first, ..] = paths.as_slice()
-        && paths.iter().all(|path| !path.exists())
-    {
-        let id = first.display().to_string();
-        return Err(Error::NotFound { what: "file or folder", id }.into());
+/// Refuses paths of which none is there: a store is not made for what is surely a slip of the pen.
+pub(super) fn require_some(paths: &[PathBuf]) -> Result<(), Failure> {
+    match paths {
+        [first, ..] if paths.iter().all(|path| !path.exists()) => {
+            let id = first.display().to_string();
+            Err(Error::NotFound { what: "file or folder", id }.into())
+        }
+        _ => Ok(()),
     }
-    if args.scan {
-        let home = etcetera::home_dir().ok().filter(|home| home.is_absolute());
-        let unknown = || Report::usage("no home folder is known to look in").hint("name the folders");
-        let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-        paths.extend(scan(&home.ok_or_else(unknown)?, &variable));
-    }
-    Ok(paths)
 }
 
 fn open(args: &ImportArgs, app: &App) -> Result<Store, Failure> {
