@@ -32,6 +32,8 @@ mod import;
 mod lifecycle;
 #[path = "cli/masking.rs"]
 mod masking;
+#[path = "cli/manuals.rs"]
+mod manuals;
 #[path = "cli/naming.rs"]
 mod naming;
 #[path = "cli/paging.rs"]
@@ -60,6 +62,8 @@ mod search;
 mod server;
 #[path = "cli/shapes.rs"]
 mod shapes;
+#[path = "cli/share.rs"]
+mod share;
 #[path = "cli/state.rs"]
 mod state;
 #[path = "cli/steering.rs"]
@@ -68,5 +72,7 @@ mod steering;
 mod tail;
 #[path = "cli/verbatim.rs"]
 mod verbatim;
+#[path = "cli/watch.rs"]
+mod watch;
 #[path = "cli/work.rs"]
 mod work;

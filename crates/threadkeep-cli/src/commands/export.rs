@@ -1,8 +1,15 @@
 //! `threadkeep export`
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
+mod home_paths;
+#[cfg(test)]
+mod hostile;
+mod html;
+mod markdown;
+mod prose;
+mod share;
+mod whole_file;
+
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -26,22 +33,38 @@ const EXAMPLES: &str = "\
 EXAMPLES:
   threadkeep export 019a2284 --verbatim > session.jsonl
   threadkeep export 019a2284 --verbatim -o session.jsonl
-  threadkeep export 019a2284 --verbatim --mask-secrets -o to-share.jsonl";
+  threadkeep export 019a2284 --verbatim --mask-secrets -o to-share.jsonl
+  threadkeep export 019a2284 --html -o login.html      a page to send to a colleague
+  threadkeep export 019a2284@12 --markdown | gh gist create -";
 
 /// Give a thread back as a file
 ///
 /// --verbatim gives the bytes of the file that it was imported from, exactly, as far as they are imported. Where secrets were
 /// masked when it was imported, or are masked now, it says that the bytes differ.
+///
+/// --html and --markdown give a document for other people: what was said, and folded what tools did. It is one file without
+/// scripts and without anything from elsewhere, and nothing of the thread is active in it. What looks like a secret and the
+/// paths of homes are masked in it, and it says so; pictures are shown as they are. Look at it before you send it.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ExportArgs {
-    /// The thread
+    /// The thread; a document ends at @DEPTH
+    #[arg(value_name = "THREAD[@DEPTH]")]
     thread: String,
     /// The imported file's own bytes
-    #[arg(long, required = true)]
+    #[arg(long, required_unless_present_any = ["html", "markdown"], conflicts_with_all = ["html", "markdown"])]
     verbatim: bool,
+    /// A web page in one file
+    #[arg(long, conflicts_with = "markdown")]
+    html: bool,
+    /// A Markdown document; pictures are left out of it
+    #[arg(long)]
+    markdown: bool,
+    /// Mask nothing in a page or a document but what other options say
+    #[arg(long, conflicts_with = "verbatim")]
+    unmasked: bool,
     /// Which imported file, where a thread has several
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["html", "markdown"])]
     source: Option<String>,
     /// Write to this file, which only you can read, instead of standard output
     #[arg(short, long, value_name = "FILE")]
@@ -55,6 +78,12 @@ pub(super) fn run(args: &ExportArgs, app: &mut App) -> Outcome {
     if app.out.is_json() && args.output.is_none() {
         let report = Report::usage("without -o FILE the output is the file itself, not a document");
         return Err(report.into());
+    }
+    if args.html {
+        return share::run(args, app, &mut html::Html);
+    }
+    if args.markdown {
+        return share::run(args, app, &mut markdown::Markdown);
     }
     let store = app.read()?;
     let thread = store.find(&args.thread)?;
@@ -156,42 +185,8 @@ impl Parts<'_> {
         Ok(Written { bytes, redacted, is_verbatim })
     }
 
-    /// Writes beside the file and puts it in place when it is whole.
     fn write_file(&self, path: &Path) -> Result<Written, Failure> {
-        let name = path
-            .file_name()
-            .filter(|_| !path.is_dir())
-            .ok_or_else(|| Report::usage(format!("{} is not the name of a file", path.display())))?;
-        let failed = |operation, error: &std::io::Error| Error::Io {
-            operation,
-            path: path.display().to_string(),
-            kind: error.kind(),
-            detail: error.to_string(),
-        };
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".{}.part", std::process::id()));
-        let part = path.with_file_name(hidden);
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create_new(true).mode(0o600).open(&part);
-        let file = file.map_err(|error| failed("create", &error))?;
-        let written = self.fill(file).and_then(|written| {
-            fs::rename(&part, path).map_err(|error| failed("write", &error))?;
-            Ok(written)
-        });
-        if written.is_err() {
-            // The failure is told; that a part of the file stays too would only distract from it.
-            let _ = fs::remove_file(&part);
-        }
-        written
-    }
-
-    fn fill(&self, file: File) -> Result<Written, Failure> {
-        let mut file = BufWriter::new(file);
-        let written = self.write(&mut |bytes| Ok(file.write_all(bytes)?))?;
-        file.flush()?;
-        file.get_ref().sync_all()?;
-        Ok(written)
+        whole_file::write(path, |file| self.write(&mut |bytes| Ok(file.write_all(bytes)?)))
     }
 
     /// Says what people would not expect of the bytes.

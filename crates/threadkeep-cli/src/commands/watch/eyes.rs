@@ -106,6 +106,9 @@ impl Eyes {
                     self.roots.push(root);
                     continue;
                 }
+                if let Some(watcher) = &mut self.watcher {
+                    drop(watcher.unwatch(&home.path));
+                }
             }
             new.push(home.path.clone());
             let is_told = self.be_told(&home.path, &meta);

@@ -1,0 +1,46 @@
+//! A file that appears complete or not at all, and that only its owner can read.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use threadkeep::Error;
+
+use crate::errors::{Failure, Report};
+
+/// Writes beside the file and puts it in place when it is whole.
+pub(super) fn write<T>(
+    path: &Path,
+    fill: impl FnOnce(&mut BufWriter<File>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let name = path
+        .file_name()
+        .filter(|_| !path.is_dir())
+        .ok_or_else(|| Report::usage(format!("{} is not the name of a file", path.display())))?;
+    let failed = |operation, error: &std::io::Error| Error::Io {
+        operation,
+        path: path.display().to_string(),
+        kind: error.kind(),
+        detail: error.to_string(),
+    };
+    let mut hidden = std::ffi::OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!(".{}.part", std::process::id()));
+    let part = path.with_file_name(hidden);
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(&part);
+    let file = file.map_err(|error| failed("create", &error))?;
+    let mut file = BufWriter::new(file);
+    let written = fill(&mut file).and_then(|written| {
+        file.flush()?;
+        file.get_ref().sync_all()?;
+        fs::rename(&part, path).map_err(|error| failed("write", &error))?;
+        Ok(written)
+    });
+    if written.is_err() {
+        // The failure is told; that a part of the file stays too would only distract from it.
+        let _ = fs::remove_file(&part);
+    }
+    written
+}
