@@ -9,7 +9,7 @@ mod identity;
 mod report;
 mod source;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -240,13 +240,15 @@ impl<'a> Importer<'a> {
 
     /// Gives Codex threads the names that their index file has for them.
     fn apply_names(&mut self, found: &[Found]) -> Result<()> {
+        if self.touched.is_empty() || self.options.dry_run || !self.codecs.iter().any(|codec| codec.agent() == CODEX) {
+            return Ok(());
+        }
+        // Many files lie in few folders.
+        let folders: BTreeSet<&Path> = found.iter().filter_map(|file| file.path.parent()).collect();
         let mut indexes: BTreeMap<PathBuf, BTreeMap<String, String>> = BTreeMap::new();
-        let codex = self.codecs.iter().any(|codec| codec.agent() == CODEX);
-        for file in found.iter().filter(|_| codex && !self.options.dry_run) {
-            let index = file.path.ancestors().skip(1).take(5).map(|folder| folder.join("session_index.jsonl"));
-            let Some(index) = index.into_iter().find(|index| index.is_file()) else {
-                continue;
-            };
+        for folder in folders {
+            let mut index = folder.ancestors().take(5).map(|folder| folder.join("session_index.jsonl"));
+            let Some(index) = index.find(|index| index.is_file()) else { continue };
             indexes.entry(index).or_insert_with_key(|index| {
                 std::fs::read(index).map(|bytes| crate::codex::session_names(&bytes)).unwrap_or_default()
             });

@@ -62,6 +62,7 @@ fn tags(page: &str) -> Vec<Tag> {
 fn entries(words: &str) -> Vec<Entry> {
     let pieces = vec![
         Piece::Prose(words.to_owned()),
+        Piece::Prose(words.to_owned()),
         Piece::Thought(words.to_owned()),
         Piece::Call { name: words.to_owned(), brief: words.to_owned(), arguments: Extract::of(words) },
         Piece::Result { output: Extract::of(words), is_error: true },
@@ -69,7 +70,7 @@ fn entries(words: &str) -> Vec<Entry> {
         picture("image/png", &MediaData::Base64(words.to_owned()), &mut 1000),
         Piece::Note(words.to_owned()),
     ];
-    let speakers = [Speaker::User, Speaker::Assistant, Speaker::System, Speaker::Tool, Speaker::Summary];
+    let speakers = [Speaker::User, Speaker::Assistant, Speaker::System, Speaker::Tool, Speaker::Summary, Speaker::Nobody];
     let usage = Some(Usage { input: 1, cached: 1, output: 1, reasoning: 1 });
     let entry = |(depth, speaker)| Entry {
         depth,
@@ -117,7 +118,7 @@ fn check_page(words: &str) {
             assert!(fits, "{key}={value} of {words:?}");
         }
     }
-    assert_eq!((open.len(), articles, styles), (0, 5, 1), "{words:?}");
+    assert_eq!((open.len(), articles, styles), (0, 6, 1), "{words:?}");
     assert!(!page.contains(['\0', '\u{202e}', '\u{2066}', '\u{1b}']), "{words:?}");
 }
 
@@ -147,8 +148,8 @@ fn check_markdown(words: &str) {
         assert!(tag.attrs.iter().all(|it| ours(&it.name.local, &it.value)), "{:?} of {words:?}", tag.attrs);
     }
     // A heading for the title and for everybody who speaks but the tool, and what is folded: nothing was swallowed.
-    assert!(headings >= 5, "{headings} headings of {words:?}");
-    assert_eq!(details, 16, "{words:?}");
+    assert!(headings >= 6, "{headings} headings of {words:?}");
+    assert_eq!(details, 20, "{words:?}");
 }
 
 const HOSTILE: &[&str] = &[
@@ -186,6 +187,9 @@ const HOSTILE: &[&str] = &[
     "\\<b> \\[x](javascript:y) \\`",
     "a\rb\r\nc\u{2028}d\u{2029}e\u{85}f",
     "[^1]\n\n[^1]: note <b>",
+    "    <script>\n- a",
+    "\t|<script>",
+    "- a\n\n      <script>",
 ];
 
 #[test]

@@ -78,6 +78,7 @@ fn class(speaker: Speaker) -> &'static str {
         Speaker::System => "system",
         Speaker::Tool => "tool",
         Speaker::Summary => "summary",
+        Speaker::Nobody => "nobody",
     }
 }
 

@@ -56,7 +56,7 @@ fn put_piece(out: &mut String, piece: &Piece, speaker: Speaker) {
         Piece::Prose(words) => {
             let _ = writeln!(out, "\n{}", to_markdown(words));
         }
-        Piece::Thought(words) => put_folded(out, "Thinking", &quote(&to_markdown(words))),
+        Piece::Thought(words) => put_folded(out, "Thinking", &to_markdown(&quote(&text::clean(words)))),
         Piece::Call { name, brief, arguments } => {
             let language = if arguments.text.starts_with(['{', '[']) { "json" } else { "" };
             let summary = format!("→ <b>{}</b> <code>{}</code>", escape(name), escape(brief));
@@ -77,6 +77,8 @@ fn put_piece(out: &mut String, piece: &Piece, speaker: Speaker) {
 }
 
 fn put_folded(out: &mut String, summary: &str, body: &str) {
+    // An empty line in it would end the HTML that it stands in.
+    let summary = text::one_line(summary);
     let _ = writeln!(out, "\n<details><summary>{summary}</summary>\n\n{body}\n\n</details>");
 }
 

@@ -150,7 +150,8 @@ fn leads_out(kind: LinkType, dest: &str) -> bool {
 /// become links, and no fence or reference reaches into what comes after it.
 pub(super) fn to_markdown(words: &str) -> String {
     let words = text::clean(words);
-    let mut safe = words.trim_end().to_owned();
+    // Behind a list an indented line is no code, and whatever stands in it means something.
+    let mut safe = words.trim().to_owned();
     if safe.len() <= MOST_BYTES {
         for _ in 0..ROUNDS {
             let edits = edits(&safe);
@@ -312,6 +313,8 @@ mod tests {
             ("![x](https://a.example/p.png)", "\\![x](https://a.example/p.png)"),
             ("[x]\n\n[x]: https://a.example/", "[x]\n\n\\[x]: https://a.example/"),
             ("<!-- hidden", "&lt;!-- hidden"),
+            ("    <b>code</b>", "&lt;b>code&lt;/b>"),
+            ("> \t<b>", "> \t&lt;b>"),
         ] {
             assert_eq!(to_markdown(text), safe, "{text}");
         }

@@ -15,7 +15,7 @@ use super::{ExportArgs, whole_file};
 use crate::commands::App;
 use crate::errors::{Code, Failure, Outcome};
 use crate::masking::Veil;
-use crate::names::{self, Target};
+use crate::names::Target;
 use crate::output;
 use crate::style::Ink;
 use crate::views::{self, Views};
@@ -53,6 +53,8 @@ pub(super) enum Speaker {
     Tool,
     /// The agent summed up what came before.
     Summary,
+    /// It is not said who.
+    Nobody,
 }
 
 impl Speaker {
@@ -64,6 +66,7 @@ impl Speaker {
             Self::System => "Instructions",
             Self::Tool => "Tool",
             Self::Summary => "Summary of what came before",
+            Self::Nobody => "Message",
         }
     }
 }
@@ -385,22 +388,34 @@ impl Leaving {
     fn of(tree: &Tree, at: Option<Address>) -> Self {
         let branches: HashMap<BranchId, &Branch> = tree.branches.iter().map(|branch| (branch.id, branch)).collect();
         let mut path = HashSet::new();
+        let mut found = Self { at: HashMap::new(), elsewhere: 0 };
         let mut next = at.map(|at| at.branch);
         while let Some(id) = next.filter(|id| path.insert(*id)) {
-            next = branches.get(&id).and_then(|branch| branch.parent).map(|parent| parent.branch);
+            let parent = branches.get(&id).and_then(|branch| branch.parent);
+            next = parent.map(|parent| parent.branch);
+            // The path leaves the branch that it came along, which goes on.
+            if let Some(parent) = parent
+                && let Some(branch) = branches.get(&parent.branch)
+                && let Some(items) = branch.tip.checked_sub(parent.depth).filter(|items| *items > 0)
+            {
+                found.add(branch, parent, items);
+            }
         }
-        let mut leaving: HashMap<_, Vec<String>> = HashMap::new();
-        let others = tree.branches.iter().filter(|branch| !path.contains(&branch.id));
-        let mut elsewhere = 0;
-        for branch in others {
-            elsewhere += 1;
-            let Some(parent) = branch.parent.filter(|parent| path.contains(&parent.branch)) else { continue };
-            let name = branch.label.as_ref().map_or_else(String::new, |label| format!(" `{label}`"));
-            let items = human::counted(branch.items(), "item", "items");
-            let note = format!("Another branch{name} leaves here, with {items}.");
-            leaving.entry((parent.branch, parent.depth)).or_default().push(note);
+        for branch in tree.branches.iter().filter(|branch| !path.contains(&branch.id)) {
+            match branch.parent.filter(|parent| path.contains(&parent.branch)) {
+                Some(parent) => found.add(branch, parent, branch.items()),
+                None => found.elsewhere += 1,
+            }
         }
-        Self { at: leaving, elsewhere }
+        found
+    }
+
+    fn add(&mut self, branch: &Branch, leaves: Address, items: u32) {
+        self.elsewhere += 1;
+        let name = branch.label.as_ref().map_or_else(String::new, |label| format!(" `{label}`"));
+        let items = human::counted(items, "item", "items");
+        let note = format!("Another branch{name} leaves here, with {items}.");
+        self.at.entry((leaves.branch, leaves.depth)).or_default().push(note);
     }
 
     fn notes(&self, item: &Item) -> Vec<String> {
@@ -438,7 +453,8 @@ fn speaker(item: &Item, view: &View) -> Speaker {
         (Kind::ToolCall | Kind::ToolResult, _) | (_, Some(Role::Tool)) => Speaker::Tool,
         (Kind::Reasoning, _) | (_, Some(Role::Assistant)) => Speaker::Assistant,
         (_, Some(Role::User)) => Speaker::User,
-        _ => Speaker::System,
+        (_, Some(_)) => Speaker::System,
+        (_, None) => Speaker::Nobody,
     }
 }
 

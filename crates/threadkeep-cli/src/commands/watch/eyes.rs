@@ -236,7 +236,7 @@ fn words(error: &notify::Error) -> String {
 fn tells_nothing(path: &Path) -> Option<&'static str> {
     let kind = rustix::fs::statfs(path).ok()?.f_type;
     // The low 32 bits are what the kernel's `magic.h` lists.
-    match u32::try_from(kind as u64 & 0xffff_ffff).ok()? {
+    match i128::from(kind) & 0xffff_ffff {
         0x0000_6969 => Some("a network drive (NFS)"),
         0x0000_517b | 0xff53_4d42 | 0xfe53_4d42 => Some("a network drive (SMB)"),
         0x0102_1997 => Some("a shared drive (9p)"),
