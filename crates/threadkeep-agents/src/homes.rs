@@ -170,10 +170,11 @@ impl Machine<'_> {
             (Base::Support | Base::Config, System::MacOs) => vec![support()],
             (Base::Support, System::Windows) => vec![local()],
             (Base::Config | Base::Roaming, System::Windows) => vec![roaming()],
-            (Base::LinuxData, _) | (Base::Support | Base::Roaming, _) => Vec::new(),
+            (Base::LinuxData | Base::Support | Base::Roaming, _) => Vec::new(),
             (Base::Editors, _) => {
                 let config = self.base(Base::Config);
-                let windows = config.iter().flat_map(|config| EDITORS.iter().map(|name| join(config, name).join("User")));
+                let windows =
+                    config.iter().flat_map(|config| EDITORS.iter().map(|name| join(config, name).join("User")));
                 let servers = SERVERS.iter().map(|name| join(self.home, name).join("data").join("User"));
                 windows.chain(servers).collect()
             }
@@ -244,10 +245,7 @@ mod tests {
             zed(System::Windows, "C:/Users/ann", &[("LOCALAPPDATA", "D:\\Local")]),
             ["D:/Local/Zed/threads/threads.db"]
         );
-        assert_eq!(
-            zed(System::Windows, "C:/Users/ann", &[]),
-            ["C:/Users/ann/AppData/Local/Zed/threads/threads.db"]
-        );
+        assert_eq!(zed(System::Windows, "C:/Users/ann", &[]), ["C:/Users/ann/AppData/Local/Zed/threads/threads.db"]);
     }
 
     #[test]
@@ -264,10 +262,7 @@ mod tests {
     #[test]
     fn a_variable_takes_the_place_of_the_folders() {
         for system in [System::Linux, System::MacOs, System::Windows] {
-            assert_eq!(
-                paths(system, "/h", &[("CODEX_HOME", "/x")], "codex"),
-                ["/x/sessions", "/x/archived_sessions"]
-            );
+            assert_eq!(paths(system, "/h", &[("CODEX_HOME", "/x")], "codex"), ["/x/sessions", "/x/archived_sessions"]);
             assert_eq!(
                 paths(system, "/h", &[("CODEX_HOME", "")], "codex"),
                 ["/h/.codex/sessions", "/h/.codex/archived_sessions"]

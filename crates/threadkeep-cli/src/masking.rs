@@ -54,7 +54,8 @@ impl MaskingArgs {
 
     /// The options again, as they would be given. Paths become absolute.
     pub(crate) fn options(&self) -> Vec<(String, Option<String>)> {
-        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string();
+        let absolute =
+            |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string();
         let secrets = self.mask_secrets.then(|| ("--mask-secrets".to_owned(), None));
         let patterns = self.patterns.iter().map(|pattern| (format!("--mask={pattern}"), None));
         let files = self.files.iter().map(|file| ("--rules".to_owned(), Some(absolute(file))));

@@ -30,10 +30,10 @@ mod files;
 mod import;
 #[path = "cli/lifecycle.rs"]
 mod lifecycle;
-#[path = "cli/masking.rs"]
-mod masking;
 #[path = "cli/manuals.rs"]
 mod manuals;
+#[path = "cli/masking.rs"]
+mod masking;
 #[path = "cli/naming.rs"]
 mod naming;
 #[path = "cli/paging.rs"]

@@ -9,11 +9,11 @@ pub(super) enum Base {
     XdgData,
     /// XDG's data folder, on Linux alone.
     LinuxData,
-    /// A program's data on the other systems: Application Support, or the local AppData.
+    /// A program's data on the other systems: Application Support, or the local `AppData`.
     Support,
-    /// A program's settings: XDG's folder, Application Support, or the roaming AppData.
+    /// A program's settings: XDG's folder, Application Support, or the roaming `AppData`.
     Config,
-    /// The roaming AppData, on Windows alone.
+    /// The roaming `AppData`, on Windows alone.
     Roaming,
     /// The `User` folder of each editor, and of its server.
     Editors,
@@ -129,11 +129,7 @@ pub(super) const AGENTS: &[Agent] = &[
         folders: &[(Home, ".cline/data/sessions"), (Editors, "globalStorage/saoudrizwan.claude-dev/tasks")],
         ..NONE
     },
-    Agent {
-        id: "roo-code",
-        folders: &[(Editors, "globalStorage/rooveterinaryinc.roo-cline/tasks")],
-        ..NONE
-    },
+    Agent { id: "roo-code", folders: &[(Editors, "globalStorage/rooveterinaryinc.roo-cline/tasks")], ..NONE },
     Agent { id: "kilo-code", folders: &[(Editors, "globalStorage/kilocode.kilo-code/tasks")], ..NONE },
     Agent {
         id: "goose",
@@ -141,11 +137,7 @@ pub(super) const AGENTS: &[Agent] = &[
         folders: &[(XdgData, "goose/sessions"), (Roaming, "Block/goose/data/sessions")],
         ..NONE
     },
-    Agent {
-        id: "zed",
-        folders: &[(LinuxData, "zed/threads/threads.db"), (Support, "Zed/threads/threads.db")],
-        ..NONE
-    },
+    Agent { id: "zed", folders: &[(LinuxData, "zed/threads/threads.db"), (Support, "Zed/threads/threads.db")], ..NONE },
     Agent { id: "crush", in_projects: &[".crush/crush.db"], ..NONE },
     Agent {
         id: "codewhale",

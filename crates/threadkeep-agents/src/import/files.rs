@@ -105,13 +105,7 @@ pub(super) fn find(paths: &[PathBuf], named: bool, report: &mut ImportReport) ->
     found
 }
 
-fn walk(
-    folder: &Path,
-    levels: usize,
-    is_wanted: fn(&Path) -> bool,
-    found: &mut Vec<Found>,
-    report: &mut ImportReport,
-) {
+fn walk(folder: &Path, levels: usize, is_wanted: fn(&Path) -> bool, found: &mut Vec<Found>, report: &mut ImportReport) {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) => return fail(folder, &error.to_string(), report),

@@ -93,7 +93,7 @@ pub(super) fn run(args: &WatchArgs, app: &mut App) -> Outcome {
         args,
         stop,
         telling: Telling::default(),
-        eyes: Eyes::new(args.poll.is_some() || args.once)?,
+        eyes: Eyes::new(args.poll.is_some() || args.once),
         pending: Pending::default(),
         busy: BUSY.0,
     };
@@ -132,15 +132,15 @@ impl Watch<'_> {
     /// One pass over everything.
     fn once(mut self, app: &mut App) -> Outcome {
         let store = app.create()?;
-        let report = self.import(&store, self.eyes.paths())?;
+        let report = self.import(&store, &self.eyes.paths())?;
         self.telling.imported(app, &store, &report, true)?;
-        self.telling.pending(app, &report)?;
+        Telling::pending(app, &report)?;
         Ok(if report.failed.is_empty() { Code::Done } else { Code::Partial })
     }
 
     fn follow(mut self, app: &mut App) -> Outcome {
-        let Some(store) = self.open(app)? else { return self.end(app) };
-        self.telling.watching(app, &self.eyes)?;
+        let Some(store) = self.open(app)? else { return end(app) };
+        Telling::watching(app, &self.eyes)?;
         let mut first = true;
         self.pending.everything(Instant::now());
         let looking = self.args.poll.map_or(LOOK, Duration::from_secs);
@@ -152,7 +152,7 @@ impl Watch<'_> {
             let now = Instant::now();
             if now >= next_homes {
                 if self.find_homes()? {
-                    self.telling.watching(app, &self.eyes)?;
+                    Telling::watching(app, &self.eyes)?;
                 }
                 next_homes = now + LOOK_FOR_HOMES;
             }
@@ -172,7 +172,7 @@ impl Watch<'_> {
                 return Err(Failure::BrokenPipe);
             }
         }
-        self.end(app)
+        end(app)
     }
 
     /// Opens the store, as soon as it can be.
@@ -204,14 +204,14 @@ impl Watch<'_> {
                 Seen::Lost => self.pending.everything(now),
                 Seen::Failed(reason) => {
                     let words = format!("{reason}; it is looked every {} s instead", LOOK.as_secs());
-                    self.telling.notice(app, &words)?;
+                    Telling::notice(app, &words)?;
                     self.pending.everything(now);
                 }
             }
             seen = self.eyes.next_within(Duration::ZERO);
         }
         for notice in self.eyes.notices() {
-            self.telling.notice(app, &notice)?;
+            Telling::notice(app, &notice)?;
         }
         Ok(())
     }
@@ -235,7 +235,7 @@ impl Watch<'_> {
             Burst::Everything => self.eyes.paths(),
             Burst::Paths(paths) => paths.clone(),
         };
-        match self.import(store, paths) {
+        match self.import(store, &paths) {
             Ok(report) => {
                 self.busy = BUSY.0;
                 self.pending.settle(&burst, &report.failed, Instant::now());
@@ -251,10 +251,10 @@ impl Watch<'_> {
         }
     }
 
-    fn import(&self, store: &Store, paths: Vec<PathBuf>) -> Result<ImportReport, threadkeep::Error> {
+    fn import(&self, store: &Store, paths: &[PathBuf]) -> Result<ImportReport, threadkeep::Error> {
         let stop = Some(Arc::clone(&self.stop));
         let options = ImportOptions { agent: self.args.agent.clone(), dry_run: false, happened: true, stop };
-        Importer::new(store, options).run(&paths, &mut |_| {})
+        Importer::new(store, options).run(paths, &mut |_| {})
     }
 
     /// Leaves the store alone for a while, longer each time.
@@ -265,9 +265,9 @@ impl Watch<'_> {
             std::thread::sleep(GLANCE.min(until.saturating_duration_since(Instant::now())));
         }
     }
+}
 
-    fn end(&mut self, app: &mut App) -> Outcome {
-        self.telling.ended(app)?;
-        Ok(Code::Done)
-    }
+fn end(app: &mut App) -> Outcome {
+    Telling::ended(app)?;
+    Ok(Code::Done)
 }

@@ -13,7 +13,9 @@ fn every_command_has_a_page() {
     sandbox.ok(&["man", "--out", folder.to_str().unwrap()]);
     let pages: BTreeSet<String> =
         fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    for page in ["threadkeep.1", "threadkeep-watch.1", "threadkeep-export.1", "threadkeep-man.1", "threadkeep-inbox-list.1"] {
+    for page in
+        ["threadkeep.1", "threadkeep-watch.1", "threadkeep-export.1", "threadkeep-man.1", "threadkeep-inbox-list.1"]
+    {
         assert!(pages.contains(page), "{page} of {pages:?}");
     }
     let page = fs::read_to_string(folder.join("threadkeep-watch.1")).unwrap();
@@ -21,7 +23,8 @@ fn every_command_has_a_page() {
         assert!(page.contains(part), "{part} is missing in {page}");
     }
     assert!(sandbox.ok(&["man"]).contains(".TH threadkeep"));
-    let Ok(read) = Command::new("man").args(["--warnings", "-l"]).arg(folder.join("threadkeep-watch.1")).output() else {
+    let Ok(read) = Command::new("man").args(["--warnings", "-l"]).arg(folder.join("threadkeep-watch.1")).output()
+    else {
         return;
     };
     assert!(read.stderr.is_empty(), "{}", String::from_utf8_lossy(&read.stderr));

@@ -88,9 +88,16 @@ fn what_is_written_beside_it_is_stored_once() {
     assert!(whole.wait().unwrap().success());
     assert!(!killed.wait().unwrap().success());
     until_imported(&following, 100);
-    fs::OpenOptions::new().append(true).open(&files[1]).and_then(|mut file| {
-        std::io::Write::write_all(&mut file, b"\"cwd\":\"/w\",\"message\":{\"role\":\"user\",\"content\":\"number 40\"}}\n")
-    }).unwrap();
+    fs::OpenOptions::new()
+        .append(true)
+        .open(&files[1])
+        .and_then(|mut file| {
+            std::io::Write::write_all(
+                &mut file,
+                b"\"cwd\":\"/w\",\"message\":{\"role\":\"user\",\"content\":\"number 40\"}}\n",
+            )
+        })
+        .unwrap();
     until_imported(&following, 1);
     following.signal(Signal::TERM);
     until(&following, "ended");

@@ -257,7 +257,9 @@ mod tests {
 
     #[test]
     fn markdown_is_read() {
-        let html = to_html("# Plan\n\n1. **fix** `a<b`\n2. [docs](https://example.org/?a=1&b=2)\n\n```rust\nlet x = 1;\n```\n");
+        let html = to_html(
+            "# Plan\n\n1. **fix** `a<b`\n2. [docs](https://example.org/?a=1&b=2)\n\n```rust\nlet x = 1;\n```\n",
+        );
         for part in [
             "<h3>Plan</h3>",
             "<strong>fix</strong>",
@@ -286,7 +288,10 @@ mod tests {
         ] {
             assert!(!to_html(text).contains("<a "), "{text}: {}", to_html(text));
         }
-        assert_eq!(to_html("![a cat](https://example.org/c.png)"), "<p><a href=\"https://example.org/c.png\">a cat</a></p>\n");
+        assert_eq!(
+            to_html("![a cat](https://example.org/c.png)"),
+            "<p><a href=\"https://example.org/c.png\">a cat</a></p>\n"
+        );
         assert_eq!(
             to_html("[![alt](https://a.example/i.png)](https://b.example/)"),
             "<p><a href=\"https://b.example/\">alt</a></p>\n"

@@ -265,11 +265,9 @@ impl<'a> Share<'a> {
             ("Tokens", tokens),
             ("Thread", Some(thread.id.to_string())),
         ];
-        let known = facts.into_iter().filter_map(|(name, fact)| Some((name, fact.filter(|fact| !fact.trim().is_empty())?)));
-        Head {
-            title: self.line(thread.name()),
-            facts: known.map(|(name, fact)| (name, self.line(&fact))).collect(),
-        }
+        let known =
+            facts.into_iter().filter_map(|(name, fact)| Some((name, fact.filter(|fact| !fact.trim().is_empty())?)));
+        Head { title: self.line(thread.name()), facts: known.map(|(name, fact)| (name, self.line(&fact))).collect() }
     }
 
     fn foot(&self, hidden: u64, elsewhere: usize) -> Foot {
@@ -291,9 +289,8 @@ impl<'a> Share<'a> {
     /// What was masked, in a sentence.
     fn masked(&self) -> Option<String> {
         let homes = self.homes.as_ref().map_or(0, HomePaths::count);
-        let secrets = (self.veil.count() > 0).then(|| {
-            format!("what looks like secrets in {}", human::counted(self.veil.count(), "place", "places"))
-        });
+        let secrets = (self.veil.count() > 0)
+            .then(|| format!("what looks like secrets in {}", human::counted(self.veil.count(), "place", "places")));
         let homes = (homes > 0).then(|| human::counted(homes, "path of a home folder", "paths of home folders"));
         let parts: Vec<String> = [secrets, homes].into_iter().flatten().collect();
         (!parts.is_empty()).then(|| format!("Masked: {}.", parts.join(", ")))
@@ -465,7 +462,8 @@ fn pretty(arguments: &str) -> String {
 
 /// Tokens as people read them.
 pub(super) fn tokens(usage: Usage) -> String {
-    let cached = if usage.cached > 0 { format!(" ({} from a cache)", human::short(usage.cached)) } else { String::new() };
+    let cached =
+        if usage.cached > 0 { format!(" ({} from a cache)", human::short(usage.cached)) } else { String::new() };
     format!("{} in{cached}, {} out", human::short(usage.input), human::short(usage.output))
 }
 

@@ -13,8 +13,6 @@ use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind};
 use notify::{ErrorKind, Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use threadkeep_agents::homes::Home;
 
-use crate::errors::Failure;
-
 /// How many events may wait; more than these and everything is looked through.
 const MOST_EVENTS: usize = 1_024;
 /// Files that are taken in by themselves when they grow.
@@ -55,7 +53,7 @@ pub(super) struct Eyes {
 
 impl Eyes {
     /// Eyes that are told of changes, or that only look.
-    pub(super) fn new(only_looks: bool) -> Result<Self, Failure> {
+    pub(super) fn new(only_looks: bool) -> Self {
         let (sender, events) = sync_channel(MOST_EVENTS);
         let lost = Arc::new(AtomicBool::new(false));
         let mut notices = VecDeque::new();
@@ -68,7 +66,7 @@ impl Eyes {
             }
             None => None,
         };
-        Ok(Self { watcher, events, lost, roots: Vec::new(), notices })
+        Self { watcher, events, lost, roots: Vec::new(), notices }
     }
 
     /// What is followed.

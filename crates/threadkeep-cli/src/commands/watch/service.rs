@@ -111,7 +111,9 @@ impl Service {
         }
         unit.push_str("  </array>\n");
         if self.folder.is_none() {
-            unit.push_str("  <!-- Give it THREADKEEP_STORE from a place that only you can read; it may hold a password. -->\n");
+            unit.push_str(
+                "  <!-- Give it THREADKEEP_STORE from a place that only you can read; it may hold a password. -->\n",
+            );
         }
         if !self.variables.is_empty() {
             unit.push_str("  <key>EnvironmentVariables</key>\n  <dict>\n");

@@ -28,7 +28,7 @@ pub(super) struct Telling {
 
 impl Telling {
     /// What is followed.
-    pub(super) fn watching(&self, app: &mut App, eyes: &Eyes) -> Result<(), Failure> {
+    pub(super) fn watching(app: &mut App, eyes: &Eyes) -> Result<(), Failure> {
         let roots = eyes.roots();
         if app.out.is_json() {
             let home = |root: &super::eyes::Root| {
@@ -91,7 +91,7 @@ impl Telling {
     }
 
     /// What is left to come.
-    pub(super) fn pending(&self, app: &mut App, report: &ImportReport) -> Result<(), Failure> {
+    pub(super) fn pending(app: &mut App, report: &ImportReport) -> Result<(), Failure> {
         if app.out.is_json() {
             let failed: Vec<String> = report.failed.iter().map(|path| path.display().to_string()).collect();
             return event(app, &json!({"event": "pending", "waiting": report.waiting, "failed": failed}));
@@ -99,7 +99,8 @@ impl Telling {
         for waiting in &report.waiting {
             let bytes = human::bytes(i64::try_from(waiting.bytes).unwrap_or(i64::MAX));
             let place = text::one_line(&format!("{}:{}", waiting.file, waiting.line));
-            app.out.line(format!("  waits for the end of its last line ({bytes}): {}", app.out.paint(Ink::Dim, &place)))?;
+            app.out
+                .line(format!("  waits for the end of its last line ({bytes}): {}", app.out.paint(Ink::Dim, &place)))?;
         }
         for path in &report.failed {
             let path = text::one_line(&path.display().to_string());
@@ -112,7 +113,7 @@ impl Telling {
     }
 
     /// What people should know.
-    pub(super) fn notice(&self, app: &mut App, words: &str) -> Result<(), Failure> {
+    pub(super) fn notice(app: &mut App, words: &str) -> Result<(), Failure> {
         match app.out.is_json() {
             true => event(app, &json!({"event": "notice", "message": words})),
             false => {
@@ -137,7 +138,7 @@ impl Telling {
     }
 
     /// It ends.
-    pub(super) fn ended(&self, app: &mut App) -> Result<(), Failure> {
+    pub(super) fn ended(app: &mut App) -> Result<(), Failure> {
         match app.out.is_json() {
             true => event(app, &json!({"event": "ended"})),
             false => app.out.flush(),
