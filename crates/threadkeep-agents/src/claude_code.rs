@@ -2,10 +2,12 @@
 
 mod facts;
 mod line;
+mod message;
 mod tree;
 mod view;
+mod write;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use threadkeep::{Kind, Timestamp, View, ViewCodec};
@@ -14,8 +16,10 @@ use self::facts::{Gathered, is_uuid};
 use self::line::Line;
 use self::tree::{Note, Tree};
 use crate::codec::{Codec, KnownRecord, Place, Record, RecordNo, Skip, SourceReader, ThreadFacts};
+use crate::conversation::Message;
 use crate::json::{Word, read};
 use crate::segments::{Segment, Segments};
+use crate::writer::{Invocation, Session, Writer};
 
 /// The format tag and short name.
 const NAME: &str = "claude-code";
@@ -63,6 +67,27 @@ impl Codec for ClaudeCode {
             }
         }
         false
+    }
+
+    fn message(&self, _kind: &Kind, content: &[u8]) -> Option<Message> {
+        message::message(content)
+    }
+
+    fn root(&self, home: &Path) -> Option<PathBuf> {
+        Some(home.join(".claude"))
+    }
+
+    fn place(&self, session: &Session) -> Option<PathBuf> {
+        write::place(session)
+    }
+
+    fn writer(&self, session: &Session) -> Option<Box<dyn Writer>> {
+        Some(Box::new(write::ClaudeCodeWriter::new(session)))
+    }
+
+    fn resuming(&self, session: &Session) -> Option<Invocation> {
+        let arguments = vec!["--resume".to_owned(), session.uuid().to_string()];
+        write::agent_file(session).is_none().then_some(Invocation { program: "claude", arguments })
     }
 
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader> {

@@ -10,7 +10,7 @@ use threadkeep::{Kind, Role, Timestamp, Usage, ViewCodec};
 
 use crate::conversation::Message;
 use crate::homes;
-use crate::writer::{Resuming, Session, Writer};
+use crate::writer::{Invocation, Session, Writer};
 
 /// The number of a record among the *placed* records of its source, from 0.
 pub type RecordNo = u32;
@@ -194,7 +194,14 @@ pub trait Codec: ViewCodec {
         Message::of_view(kind, self.view(kind, content))
     }
 
-    /// Where a session's file belongs below the agent's home (what [`Codec::variable`] names), for agents that can be exported to.
+    /// The agent's home below a person's home directory, where [`Codec::variable`] does not name another: what [`Codec::place`]
+    /// and companions lie below.
+    fn root(&self, home: &Path) -> Option<PathBuf> {
+        let _ = home;
+        None
+    }
+
+    /// Where a session's file belongs below the agent's home, for agents that find it there by themselves.
     fn place(&self, session: &Session) -> Option<PathBuf> {
         let _ = session;
         None
@@ -206,8 +213,15 @@ pub trait Codec: ViewCodec {
         None
     }
 
-    /// How the agent goes on with a session that lies where [`Codec::place`] says, to be run in the session's folder.
-    fn resuming(&self, session: &Session) -> Option<Resuming> {
+    /// How the agent takes in a file that lies anywhere, for agents whose sessions have no place of their own ([`Codec::place`]).
+    fn taking_in(&self, file: &Path) -> Option<Invocation> {
+        let _ = file;
+        None
+    }
+
+    /// How the agent goes on with a session that lies where [`Codec::place`] says, or that it took in; to be run in the
+    /// session's folder.
+    fn resuming(&self, session: &Session) -> Option<Invocation> {
         let _ = session;
         None
     }

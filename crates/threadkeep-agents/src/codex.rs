@@ -2,10 +2,12 @@
 
 mod facts;
 mod line;
+mod message;
 mod view;
+mod write;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use threadkeep::{Kind, View, ViewCodec};
@@ -13,8 +15,10 @@ use threadkeep::{Kind, View, ViewCodec};
 use self::facts::Gathered;
 use self::line::{Class, Line};
 use crate::codec::{Codec, KnownRecord, Place, Record, RecordNo, Skip, SourceReader, ThreadFacts};
+use crate::conversation::Message;
 use crate::json::{Word, read};
 use crate::segments::{Segment, Segments};
+use crate::writer::{Invocation, Session, Writer};
 
 /// The format tag and short name.
 const NAME: &str = "codex";
@@ -74,6 +78,27 @@ impl Codec for Codex {
             }
         }
         false
+    }
+
+    fn message(&self, _kind: &Kind, content: &[u8]) -> Option<Message> {
+        message::message(content)
+    }
+
+    fn root(&self, home: &Path) -> Option<PathBuf> {
+        Some(home.join(".codex"))
+    }
+
+    fn place(&self, session: &Session) -> Option<PathBuf> {
+        Some(write::place(session))
+    }
+
+    fn writer(&self, session: &Session) -> Option<Box<dyn Writer>> {
+        Some(Box::new(write::CodexWriter::new(session)))
+    }
+
+    fn resuming(&self, session: &Session) -> Option<Invocation> {
+        let arguments = vec!["resume".to_owned(), session.uuid().to_string()];
+        Some(Invocation { program: "codex", arguments })
     }
 
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader> {
@@ -269,7 +294,7 @@ impl SourceReader for Reader {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     use super::{session_names, thread_id, unsupported};
 

@@ -7,6 +7,8 @@
 use serde_json::Value;
 use threadkeep::{Kind, Part, Role, Timestamp, Usage, View};
 
+use crate::json::{decoded_len, text_of};
+
 /// One thing that was said in a session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
@@ -35,7 +37,8 @@ pub enum Author {
     Model,
     /// The tools that the model called: blocks are results.
     Tool,
-    /// The agent itself: instructions to the model.
+    /// The agent itself: instructions to the model and settings, which mean nothing to another agent. Writers leave them out,
+    /// unless they are a [`Standing::Summary`].
     System,
 }
 
@@ -46,7 +49,8 @@ pub enum Standing {
     Said,
     /// The agent put it into the person's mouth: context, reminders, the output of a command.
     Injected,
-    /// It stands for what was said before it: the summary of a compaction.
+    /// It stands for what was said before it: the summary of a compaction, which the model goes on from. Its author is
+    /// [`Author::System`].
     Summary,
 }
 
@@ -98,7 +102,20 @@ pub enum MediaData {
     Absent,
 }
 
+impl MediaData {
+    /// How many bytes there are, as far as they are in the record.
+    fn len(&self) -> u64 {
+        if let Self::Base64(data) = self { decoded_len(data) } else { 0 }
+    }
+}
+
 impl Message {
+    /// A message that was said, and no more about it.
+    pub fn said(author: Author, blocks: Vec<Block>) -> Self {
+        let standing = Standing::Said;
+        Self { author, standing, blocks, created_at: None, model: None, usage: None, response: None }
+    }
+
     /// What a view says, for formats that say nothing more: the bytes of media are absent, and notes and damage are left out.
     ///
     /// Gives nothing where there is nothing to say.
@@ -115,15 +132,50 @@ impl Message {
         };
         let standing = if *kind == Kind::Compaction { Standing::Summary } else { Standing::Said };
         let blocks: Vec<Block> = view.parts.into_iter().filter_map(block).collect();
-        (!blocks.is_empty()).then_some(Self {
-            author,
-            standing,
-            blocks,
-            created_at: None,
-            model: None,
-            usage: view.usage,
-            response: None,
-        })
+        (!blocks.is_empty()).then_some(Self { standing, usage: view.usage, ..Self::said(author, blocks) })
+    }
+}
+
+impl Block {
+    /// A picture or a file by its URL: `data:` ones hold it.
+    pub fn media_of_url(url: &str, media_type: &str) -> Self {
+        let Some((head, data)) = url.strip_prefix("data:").and_then(|data| data.split_once(',')) else {
+            let data = if url.is_empty() { MediaData::Absent } else { MediaData::Reference(url.to_owned()) };
+            return Self::Media { media_type: media_type.to_owned(), data };
+        };
+        let media_type = head.split(';').next().filter(|kind| !kind.is_empty()).unwrap_or("text/plain").to_owned();
+        let data = if head.ends_with(";base64") { MediaData::Base64(data.to_owned()) } else { MediaData::Absent };
+        Self::Media { media_type, data }
+    }
+
+    /// What a view shows of it: of a result what it says, then its pictures.
+    pub(crate) fn into_parts(self) -> Vec<Part> {
+        let part = match self {
+            Self::Text(text) => Part::Text { text },
+            Self::Reasoning { text } => Part::Reasoning { text },
+            Self::Call { id, name, input } => Part::ToolCall { call_id: id, name, arguments: text_of(&input) },
+            Self::Media { media_type, data } => Part::Media { media_type, bytes: data.len() },
+            Self::Result { id, content, is_error } => {
+                let (mut output, mut parts) = (Vec::new(), Vec::new());
+                for part in content.into_iter().flat_map(Self::into_parts) {
+                    match part {
+                        Part::Text { text } => output.push(text),
+                        other => parts.push(other),
+                    }
+                }
+                parts.insert(0, Part::ToolResult { call_id: id, output: output.join("\n"), is_error });
+                return parts;
+            }
+        };
+        vec![part]
+    }
+
+    /// What a file says where it can't hold a picture: what there was, and where.
+    pub fn named(media_type: &str, data: &MediaData) -> String {
+        match data {
+            MediaData::Reference(place) => format!("[{media_type}: {place}]"),
+            MediaData::Base64(_) | MediaData::Absent => format!("[{media_type}]"),
+        }
     }
 }
 

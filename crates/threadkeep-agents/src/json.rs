@@ -1,12 +1,15 @@
 //! Reading JSON that other programs wrote: an odd type, a lone surrogate or a bad byte costs one value, not a record.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
-use threadkeep::{Part, View};
+use serde_json::value::RawValue;
+use threadkeep::View;
 
 /// The longest word that is kept; ids, paths and titles are shorter.
 const MAX_WORD_BYTES: usize = 4096;
@@ -30,6 +33,16 @@ pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, bool), serde
         .and_then(serde_json::from_value)
         .map(|value| (value, true))
         .map_err(|_| error)
+}
+
+/// The record with what no text can have replaced, if it has any: bytes that are no UTF-8, and lone surrogates.
+pub(crate) fn mended(record: &[u8]) -> Option<Vec<u8>> {
+    let is_suspect = |pair: &[u8]| matches!(pair, [b'u', b'd' | b'D']);
+    if std::str::from_utf8(record).is_ok() && !record.windows(2).any(is_suspect) {
+        return None;
+    }
+    let mended = repair(record).into_bytes();
+    (mended != record).then_some(mended)
 }
 
 /// The same text with bad bytes and lone surrogate escapes replaced by U+FFFD.
@@ -354,6 +367,49 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
     out
 }
 
+/// Writes a value as one line. What some readers of lines take for the end of one is escaped.
+pub(crate) fn write_line(value: &Value, out: &mut Vec<u8>) {
+    let text = value.to_string();
+    if text.contains(['\u{2028}', '\u{2029}', '\u{85}']) {
+        let text = text.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029").replace('\u{85}', "\\u0085");
+        out.extend_from_slice(text.as_bytes());
+    } else {
+        out.extend_from_slice(text.as_bytes());
+    }
+    out.push(b'\n');
+}
+
+/// The record with other values under some of its keys, and every other byte as it is; `None` when it can't be read as it stands.
+pub(crate) fn with_values(record: &[u8], changes: &[(&str, &Value)]) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(record).ok()?;
+    let fields: HashMap<Cow<'_, str>, &RawValue> = serde_json::from_str(text).ok()?;
+    let mut spans = Vec::new();
+    let mut added = String::new();
+    for (key, value) in changes {
+        match fields.get(*key) {
+            // The value is a part of the text, so where it begins is how far it is from the text's own beginning.
+            Some(raw) => {
+                let from = (raw.get().as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
+                spans.push((from, from + raw.get().len(), value.to_string()));
+            }
+            None => added.push_str(&format!("{}:{value},", Value::from(*key))),
+        }
+    }
+    spans.sort();
+    let open = text.find('{')? + 1;
+    let mut out = String::with_capacity(text.len() + added.len());
+    out.push_str(text.get(..open)?);
+    out.push_str(if fields.is_empty() { added.trim_end_matches(',') } else { &added });
+    let mut at = open;
+    for (from, to, value) in spans {
+        out.push_str(text.get(at..from)?);
+        out.push_str(&value);
+        at = to;
+    }
+    out.push_str(text.get(at..)?);
+    Some(out.into_bytes())
+}
+
 /// The view of bytes that could not be read.
 pub(crate) fn damaged(bytes: &[u8]) -> View {
     let shown = bytes.get(..MAX_DAMAGED_BYTES).unwrap_or(bytes);
@@ -362,16 +418,6 @@ pub(crate) fn damaged(bytes: &[u8]) -> View {
         text.push('…');
     }
     View { damaged: true, ..View::text(None, text) }
-}
-
-/// A file that stands in the record as a `data:` URL, or is only named by an address.
-pub(crate) fn media_url(url: &str) -> Part {
-    let Some((head, data)) = url.strip_prefix("data:").and_then(|data| data.split_once(',')) else {
-        return Part::Media { media_type: "image".to_owned(), bytes: 0 };
-    };
-    let media_type = head.split(';').next().filter(|kind| !kind.is_empty()).unwrap_or("text/plain").to_owned();
-    let bytes = if head.ends_with(";base64") { decoded_len(data) } else { data.len() as u64 };
-    Part::Media { media_type, bytes }
 }
 
 /// How many bytes a base64 text stands for.
@@ -401,7 +447,27 @@ pub(crate) fn u64_at(value: &Value, key: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{one_line, read, repair};
+    use serde_json::{Value, json};
+
+    use super::{one_line, read, repair, with_values, write_line};
+
+    #[test]
+    fn values_are_replaced_and_every_other_byte_stays() {
+        let record = br#"{ "a" : 1e400, "sessionId":"x" ,"b":{"sessionId":"y"},"c":"\ud83d"}"#;
+        let changed = with_values(record, &[("sessionId", &json!("z")), ("new", &Value::Null)]).unwrap();
+        let expected = r#"{"new":null, "a" : 1e400, "sessionId":"z" ,"b":{"sessionId":"y"},"c":"\ud83d"}"#;
+        assert_eq!(String::from_utf8(changed).unwrap(), expected);
+        assert_eq!(with_values(b"{}", &[("a", &json!(1))]).unwrap(), br#"{"a":1}"#);
+        assert_eq!(with_values(b"[1]", &[]), None);
+        assert_eq!(with_values(b"{\"a\":\"\xff\"}", &[]), None);
+    }
+
+    #[test]
+    fn a_line_has_one_end() {
+        let mut out = Vec::new();
+        write_line(&json!({"a": "\u{2028}\n\0\u{2029}"}), &mut out);
+        assert_eq!(out, b"{\"a\":\"\\u2028\\n\\u0000\\u2029\"}\n");
+    }
 
     #[test]
     fn lone_surrogates_are_replaced_and_pairs_are_kept() {
@@ -409,14 +475,14 @@ mod tests {
             repair(br#"{"a":"\ud83d x \ud83d\ude00 \\ud83d \udc00"}"#),
             r#"{"a":"\ufffd x \ud83d\ude00 \\ud83d \ufffd"}"#
         );
-        let (value, repaired) = read::<serde_json::Value>(br#"{"a":"\ud83d"}"#).unwrap();
+        let (value, repaired) = read::<Value>(br#"{"a":"\ud83d"}"#).unwrap();
         assert!(repaired);
         assert_eq!(value["a"], "\u{fffd}");
     }
 
     #[test]
     fn bad_bytes_are_replaced() {
-        let (value, repaired) = read::<serde_json::Value>(b"{\"a\":\"x\xffy\"}").unwrap();
+        let (value, repaired) = read::<Value>(b"{\"a\":\"x\xffy\"}").unwrap();
         assert!(repaired);
         assert_eq!(value["a"], "x\u{fffd}y");
     }

@@ -10,6 +10,7 @@ pub mod claude_code;
 pub mod codec;
 pub mod codex;
 pub mod conversation;
+pub mod export;
 pub mod homes;
 pub mod import;
 mod json;

@@ -3,12 +3,18 @@
 //! A writer is pure: messages in, bytes out. It opens no file and knows no store; the export does both. What it makes up (ids,
 //! times) follows from the session and from the message's place in it alone, so that the same thread gives the same file.
 
+mod calls;
+mod losses;
+
 use std::path::PathBuf;
 
 use threadkeep::Timestamp;
 use uuid::Uuid;
 
-use crate::conversation::Message;
+use crate::conversation::{MediaData, Message};
+
+pub(crate) use calls::{Calls, tool_name};
+pub(crate) use losses::{Losses, lost};
 
 /// What is said of a session beside its messages.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +39,8 @@ pub struct Session {
     pub git_branch: Option<String>,
     /// Git origin.
     pub git_origin: Option<String>,
+    /// The session that it was forked from.
+    pub forked_from: Option<String>,
     /// When it was begun.
     pub created_at: Timestamp,
     /// When it was last gone on with.
@@ -40,6 +48,25 @@ pub struct Session {
 }
 
 impl Session {
+    /// A session of which only this is known.
+    pub fn new(id: impl Into<String>, at: Timestamp) -> Self {
+        Self {
+            id: id.into(),
+            title: None,
+            preview: None,
+            cwd: None,
+            model: None,
+            provider: None,
+            cli_version: None,
+            git_sha: None,
+            git_branch: None,
+            git_origin: None,
+            forked_from: None,
+            created_at: at,
+            updated_at: at,
+        }
+    }
+
     /// The session's id as the UUID that agents want: itself where it is one, else one made from it.
     pub fn uuid(&self) -> Uuid {
         Uuid::parse_str(&self.id).unwrap_or_else(|_| self.made("session", 0))
@@ -60,7 +87,34 @@ impl Session {
     }
 }
 
+/// A time as files have it; one that no calendar has is the beginning of time.
+pub(crate) fn time(at: Timestamp) -> String {
+    let text = at.to_string();
+    if Timestamp::parse(&text).is_some() { text } else { Timestamp(0).to_string() }
+}
+
+/// Whether hosts of models take this picture: one of the four kinds that all of them know, in base64 or at an address.
+pub(crate) fn is_picture(media_type: &str, data: &MediaData) -> bool {
+    let known = ["image/png", "image/jpeg", "image/gif", "image/webp"].contains(&media_type);
+    match data {
+        MediaData::Base64(data) => known && is_base64(data),
+        MediaData::Reference(place) => media_type.starts_with("image") && place.starts_with("https://"),
+        MediaData::Absent => false,
+    }
+}
+
+fn is_base64(data: &str) -> bool {
+    let digits = data.trim_end_matches('=');
+    let plain = digits.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'));
+    plain && !digits.is_empty() && data.len().is_multiple_of(4) && data.len() - digits.len() <= 2
+}
+
 /// Writes one session, message by message, in the order of its path.
+///
+/// A file is made in one of three ways. Another agent's session: `begin`, then `message` for each. One that the same agent wrote, not
+/// as it lies in its file (a fork, or another branch): `begin`, then `carry` for each of its records and `message` for what
+/// Threadkeep has of its own. The agent's own file with something behind it: its bytes are given as they are, each record is told
+/// to `keep`, then `message` follows, and `begin` is never called. `finish` is always last.
 pub trait Writer: Send {
     /// What stands before the first message.
     fn begin(&mut self, out: &mut Vec<u8>);
@@ -70,6 +124,26 @@ pub trait Writer: Send {
 
     /// What stands behind the last message; nothing is written after it.
     fn finish(&mut self, out: &mut Vec<u8>) -> Written;
+
+    /// Writes a record of the agent's own into another session than the one that it was read from, or not behind the record
+    /// that it stood behind: its bytes, but for ids and links. Gives `false`, and writes nothing, where only a message can be
+    /// made of it.
+    fn carry(&mut self, record: &[u8], out: &mut Vec<u8>) -> bool {
+        let _ = (record, out);
+        false
+    }
+
+    /// Takes note of a record that stands in the file as it is, so that what is written behind it goes on from it. Gives `false`
+    /// where nothing can be put behind records; then the whole session is written anew.
+    fn keep(&mut self, record: &[u8]) -> bool {
+        let _ = record;
+        false
+    }
+
+    /// Writes what stands in the place of a record that was taken away, under the id that it had, if others need it there.
+    fn gap(&mut self, id: Option<&str>, out: &mut Vec<u8>) {
+        let _ = (id, out);
+    }
 }
 
 /// What was written beside the session's file, and what was not.
@@ -101,9 +175,9 @@ pub struct Loss {
     pub count: u64,
 }
 
-/// How a session is gone on with by its agent.
+/// A program and what it is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resuming {
+pub struct Invocation {
     /// The program's name.
     pub program: &'static str,
     /// Its arguments.

@@ -4,12 +4,18 @@
 
 #[path = "reading/run.rs"]
 mod run;
+#[path = "export/strict.rs"]
+mod strict;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use threadkeep::blocking::Store;
+use threadkeep::{Error, ListQuery, Shelves, StoreOptions};
 use threadkeep_agents::codec::Codec;
 use threadkeep_agents::codecs;
+use threadkeep_agents::export::{Export, codec_for};
+use threadkeep_agents::import::{ImportOptions, Importer};
 
 const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/samples");
 
@@ -137,5 +143,45 @@ fn a_rewind_and_an_inline_sub_agent_are_branches() {
     let inline = "claude-code/mock-1.0.44-subagent/-tmp-ag-proj/356b62f1-9d80-4d47-b96b-1bfb9050f302.jsonl";
     if let Some(branches) = branches(inline) {
         assert_eq!(branches, 2);
+    }
+}
+
+#[test]
+fn every_session_is_written_for_both_agents() {
+    let store = Store::open(StoreOptions::memory()).unwrap();
+    if samples().is_empty() {
+        return;
+    }
+    Importer::new(&store, ImportOptions::default()).run(&[SAMPLES.into()], &mut |_| {}).unwrap();
+    let query = ListQuery { limit: 2_000, shelves: Shelves::Both, ..ListQuery::default() };
+    let threads = store.list(query).unwrap().entries;
+    assert!(threads.len() > 50, "{} threads", threads.len());
+    for agent in ["codex", "claude-code"] {
+        let (mut own, mut anew, mut records, mut messages) = (0, 0, 0, 0);
+        let mut losses = std::collections::BTreeMap::new();
+        for thread in &threads {
+            let export = Export::new(&store, &thread.id, None, codec_for(agent).unwrap(), &|_| None).unwrap();
+            let mut bytes = Vec::new();
+            let exported = export
+                .write::<Error>(&mut |part| {
+                    bytes.extend_from_slice(part);
+                    Ok(())
+                })
+                .unwrap();
+            let is_anew = exported.records == 0;
+            let outcome = if is_anew { strict::check(agent, &bytes) } else { strict::lines(&bytes).map(drop) };
+            outcome.unwrap_or_else(|wrong| panic!("{} to {agent}: {wrong}", thread.id));
+            own += u32::from(!is_anew);
+            anew += u32::from(is_anew);
+            records += exported.records;
+            messages += exported.messages;
+            for loss in exported.losses {
+                *losses.entry(loss.what).or_insert(0) += loss.count;
+            }
+        }
+        eprintln!("{agent}: {own} of its own ({records} records), {anew} of others ({messages} messages)");
+        for (what, count) in losses {
+            eprintln!("  {count} × {what}");
+        }
     }
 }

@@ -8,6 +8,7 @@ mod checkpoint;
 mod claims;
 mod compact;
 mod completions;
+mod continue_with;
 mod copy;
 mod delete;
 mod doc;
@@ -149,6 +150,7 @@ enum Command {
     Purge(purge::PurgeArgs),
     Redact(redact::RedactArgs),
     Export(export::ExportArgs),
+    Continue(continue_with::ContinueArgs),
     Verify(verify::VerifyArgs),
     Seal(seal::SealArgs),
     Keys(keys::KeysArgs),
@@ -319,6 +321,7 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Purge(args) => purge::run(&args, app),
         Command::Redact(args) => redact::run(&args, app),
         Command::Export(args) => export::run(&args, app),
+        Command::Continue(args) => continue_with::run(&args, app),
         Command::Verify(args) => verify::run(&args, app),
         Command::Seal(args) => seal::run(&args, app),
         Command::Keys(args) => keys::run(&args, app),

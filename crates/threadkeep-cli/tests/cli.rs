@@ -6,10 +6,14 @@
     reason = "a broken promise is reported by a panic"
 )]
 
+#[path = "cli/agents.rs"]
+mod agents;
 #[path = "cli/append.rs"]
 mod append;
 #[path = "cli/backup.rs"]
 mod backup;
+#[path = "cli/bundle.rs"]
+mod bundle;
 #[path = "cli/changes.rs"]
 mod changes;
 #[path = "cli/claims.rs"]

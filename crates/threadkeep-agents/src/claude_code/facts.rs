@@ -86,7 +86,7 @@ impl Gathered {
         let Some(message) = line.message.0.as_ref().filter(|_| line.kind.is("assistant")) else {
             return;
         };
-        if message.model.is("<synthetic>") {
+        if line.is_synthetic() {
             return;
         }
         if let Some(model) = message.model.as_deref() {

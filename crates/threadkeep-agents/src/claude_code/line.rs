@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use threadkeep::{Kind, Role};
 
+use super::message::SYNTHETIC;
 use super::tree::{Arrival, Class, Parent, key};
 use crate::json::{Blocks, Flag, Link, Number, Object, Present, Said, Word};
 
@@ -237,6 +238,11 @@ impl Line {
             "tool_result" => Reading::attached(Kind::ToolResult, Some(Role::Tool)),
             _ => Reading::attached(Kind::Event, None),
         }
+    }
+
+    /// Whether the client speaks in the model's place.
+    pub(super) fn is_synthetic(&self) -> bool {
+        self.message.0.as_ref().is_some_and(|message| message.model.is(SYNTHETIC))
     }
 
     fn read_user(&self) -> Reading {

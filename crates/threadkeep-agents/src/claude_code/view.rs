@@ -1,11 +1,12 @@
 //! What a line of a Claude Code file says to a reader.
 
 use serde_json::Value;
-use threadkeep::{Part, Usage, View};
+use threadkeep::{Part, View};
 
-use super::facts::usage;
-use super::line::{Line, Tokens};
-use crate::json::{damaged, decoded_len, media_url, one_line, read, str_at, text_of, u64_at};
+use super::line::Line;
+use super::message::{blocks, content, tokens};
+use crate::conversation::Block;
+use crate::json::{damaged, one_line, read, str_at, text_of, u64_at};
 
 /// How much of an event's own text is shown.
 const NOTE_CHARS: usize = 200;
@@ -21,8 +22,7 @@ pub(super) fn view(bytes: &[u8]) -> View {
         "progress" => note(progress(line.get("data").unwrap_or(&Value::Null))),
         "system" => note(system(&line)),
         "summary" => View::text(None, summary_text(&line)),
-        "tool_use" => View { parts: vec![call(&line)], ..View::default() },
-        "tool_result" => View { parts: result(&line), ..View::default() },
+        "tool_use" | "tool_result" => View { parts: parts(&line), ..View::default() },
         other => note(side(other, &line)),
     };
     view.role = read::<Line>(bytes).ok().and_then(|(line, _)| line.read().role);
@@ -40,88 +40,15 @@ fn labelled(name: &str, said: &str) -> String {
     if said.is_empty() { name.to_owned() } else { format!("{name}: {said}") }
 }
 
-fn content(line: &Value) -> &Value {
-    let message = line.get("message").unwrap_or(&Value::Null);
-    let content = message.get("content").unwrap_or(&Value::Null);
-    if message.is_string() { message } else { content }
-}
-
 fn assistant(line: &Value) -> View {
     let message = line.get("message").unwrap_or(&Value::Null);
     View { parts: parts(content(line)), usage: message.get("usage").and_then(tokens), ..View::default() }
 }
 
-fn tokens(value: &Value) -> Option<Usage> {
-    let tokens: Tokens = serde_json::from_value(value.clone()).ok()?;
-    Some(usage(tokens)).filter(|usage| *usage != Usage::default())
-}
-
+/// What blocks say; one that is of no known kind is at least named.
 fn parts(content: &Value) -> Vec<Part> {
-    match content {
-        Value::String(text) => vec![Part::Text { text: text.clone() }],
-        Value::Array(blocks) => blocks.iter().flat_map(block).collect(),
-        Value::Null => Vec::new(),
-        other => block(other),
-    }
-}
-
-fn block(block: &Value) -> Vec<Part> {
-    let part = match str_at(block, "type") {
-        "text" => Part::Text { text: str_at(block, "text").to_owned() },
-        "thinking" => Part::Reasoning { text: str_at(block, "thinking").to_owned() },
-        "redacted_thinking" => Part::Reasoning { text: String::new() },
-        "tool_use" | "server_tool_use" | "mcp_tool_use" => call(block),
-        "tool_result" | "web_search_tool_result" | "mcp_tool_result" => return result(block),
-        "image" | "document" => media(block),
-        "" if block.is_string() => Part::Text { text: text_of(block) },
-        _ => Part::Note { text: one_line(&text_of(block), NOTE_CHARS) },
-    };
-    vec![part]
-}
-
-fn call(block: &Value) -> Part {
-    let arguments = match block.get("input") {
-        None | Some(Value::Null) => "{}".to_owned(),
-        Some(input) => text_of(input),
-    };
-    Part::ToolCall { call_id: str_at(block, "id").to_owned(), name: str_at(block, "name").to_owned(), arguments }
-}
-
-/// The result itself, then the pictures that came with it.
-fn result(block: &Value) -> Vec<Part> {
-    let mut output = Vec::new();
-    let mut pictures = Vec::new();
-    match block.get("content").or_else(|| block.get("output")).unwrap_or(&Value::Null) {
-        Value::Array(blocks) => {
-            for inner in blocks {
-                match str_at(inner, "type") {
-                    "text" => output.push(str_at(inner, "text").to_owned()),
-                    "image" | "document" => pictures.push(media(inner)),
-                    _ => output.push(text_of(inner)),
-                }
-            }
-        }
-        other => output.push(text_of(other)),
-    }
-    let is_error = block.get("is_error").and_then(Value::as_bool).unwrap_or_default();
-    let call_id = str_at(block, "tool_use_id").to_owned();
-    let mut parts = vec![Part::ToolResult { call_id, output: output.join("\n"), is_error }];
-    parts.append(&mut pictures);
-    parts
-}
-
-fn media(block: &Value) -> Part {
-    let source = block.get("source").unwrap_or(&Value::Null);
-    if str_at(source, "type") == "url" {
-        return media_url(str_at(source, "url"));
-    }
-    let media_type = match str_at(source, "media_type") {
-        "" => str_at(block, "type"),
-        media_type => media_type,
-    };
-    let data = str_at(source, "data");
-    let bytes = if str_at(source, "type") == "base64" { decoded_len(data) } else { data.len() as u64 };
-    Part::Media { media_type: media_type.to_owned(), bytes }
+    let note = |block: &Value| vec![Part::Note { text: one_line(&text_of(block), NOTE_CHARS) }];
+    blocks(content).into_iter().flat_map(|block| block.map_or_else(note, Block::into_parts)).collect()
 }
 
 fn attachment(attachment: &Value) -> View {

@@ -5,7 +5,9 @@ use threadkeep::{Part, View};
 
 use super::facts::usage;
 use super::line::{Line, Tokens};
-use crate::json::{damaged, media_url, one_line, read, str_at, text_of, u64_at};
+use super::message::{blocks, call, kind_of, output, reasoning};
+use crate::conversation::Block;
+use crate::json::{damaged, one_line, read, str_at, text_of, u64_at};
 
 /// How much of an event's own text is shown; the conversation itself stands in the items.
 const NOTE_CHARS: usize = 200;
@@ -141,104 +143,26 @@ fn event(payload: &Value) -> View {
 }
 
 fn item(item: &Value) -> View {
-    let kind = match str_at(item, "type") {
-        "" => "message",
-        kind => kind,
-    };
+    let kind = kind_of(item);
     of(match kind {
-        "message" | "agent_message" => content(item.get("content").unwrap_or(&Value::Null)),
-        "reasoning" => reasoning(item),
+        "message" | "agent_message" => shown(blocks(item.get("content").unwrap_or(&Value::Null))),
+        "reasoning" => reasoning(item).into_parts(),
         "compaction" | "context_compaction" | "compaction_summary" => match described(item) {
             said if said.is_empty() => vec![Part::Note { text: "sealed summary".to_owned() }],
             text => vec![Part::Text { text }],
         },
-        kind if kind.ends_with("_output") => output(item),
-        kind if kind.ends_with("_call") => vec![call(kind, item)],
+        kind if kind.ends_with("_output") => output(item).into_parts(),
+        kind if kind.ends_with("_call") => {
+            let call = call(kind, item);
+            let arguments = call.arguments.map(text_of).unwrap_or_default();
+            vec![Part::ToolCall { call_id: call.id.to_owned(), name: call.name.to_owned(), arguments }]
+        }
         other => vec![Part::Note { text: labelled(other, &described(item)) }],
     })
 }
 
-fn content(content: &Value) -> Vec<Part> {
-    match content {
-        Value::Array(parts) => parts.iter().filter_map(block).collect(),
-        Value::Null => Vec::new(),
-        other => vec![Part::Text { text: text_of(other) }],
-    }
-}
-
-fn block(block: &Value) -> Option<Part> {
-    match str_at(block, "type") {
-        "input_image" | "image" => Some(media_url(str_at(block, "image_url"))),
-        // Sealed text does not travel, and nothing can be shown of it.
-        "encrypted_content" => None,
-        _ => match block.get("text") {
-            Some(text) => Some(Part::Text { text: text_of(text) }),
-            None => Some(Part::Note { text: one_line(&text_of(block), NOTE_CHARS) }),
-        },
-    }
-}
-
-/// Summaries, then the raw thoughts where they are readable; empty when all is sealed.
-fn reasoning(item: &Value) -> Vec<Part> {
-    let texts = |key: &str| item.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let all = texts("summary").iter().chain(texts("content"));
-    let said: Vec<&str> = all.map(|part| str_at(part, "text")).filter(|text| !text.is_empty()).collect();
-    vec![Part::Reasoning { text: said.join("\n\n") }]
-}
-
-fn call(kind: &str, item: &Value) -> Part {
-    let name = match str_at(item, "name") {
-        "" => kind.trim_end_matches("_call"),
-        name => name,
-    };
-    let keys = ["arguments", "input", "action", "revised_prompt"];
-    let arguments = keys.iter().find_map(|key| item.get(key)).map(text_of).unwrap_or_default();
-    let call_id = match str_at(item, "call_id") {
-        "" => str_at(item, "id"),
-        call_id => call_id,
-    };
-    Part::ToolCall { call_id: call_id.to_owned(), name: name.to_owned(), arguments }
-}
-
-fn output(item: &Value) -> Vec<Part> {
-    let call_id = str_at(item, "call_id").to_owned();
-    let mut pictures = Vec::new();
-    let (output, is_error) = match item.get("output").unwrap_or(&Value::Null) {
-        Value::String(text) => plain_output(text),
-        Value::Array(blocks) => {
-            let mut texts = Vec::new();
-            for part in blocks.iter().filter_map(block) {
-                match part {
-                    Part::Text { text } | Part::Note { text } => texts.push(text),
-                    other => pictures.push(other),
-                }
-            }
-            (texts.join("\n"), false)
-        }
-        Value::Object(object) => {
-            let keys = ["content", "text", "output"];
-            let text = keys.iter().find_map(|key| object.get(*key)).map(text_of).unwrap_or_default();
-            (text, object.get("success") == Some(&Value::Bool(false)))
-        }
-        Value::Null => (item.get("tools").map(text_of).unwrap_or_default(), false),
-        other => (text_of(other), false),
-    };
-    let mut parts = vec![Part::ToolResult { call_id, output, is_error }];
-    parts.append(&mut pictures);
-    parts
-}
-
-/// The output as text, and whether it says that the command failed.
-///
-/// Up to 0.8x the string was JSON with the exit code beside the output; later the code stands in the text.
-fn plain_output(text: &str) -> (String, bool) {
-    let wrapped: Option<Value> = text.starts_with('{').then(|| serde_json::from_str(text).ok()).flatten();
-    if let Some((output, metadata)) = wrapped.as_ref().and_then(|value| value.get("output").zip(value.get("metadata")))
-    {
-        let failed = metadata.get("exit_code").and_then(Value::as_i64).is_some_and(|code| code != 0);
-        return (text_of(output), failed);
-    }
-    let head = text.split_once("\nOutput:\n").map_or("", |(head, _)| head);
-    let code = head.lines().find_map(|line| line.strip_prefix("Process exited with code "));
-    (text.to_owned(), code.is_some_and(|code| code.trim() != "0"))
+/// What blocks say; one that is of no known kind is at least named.
+fn shown(blocks: Vec<Result<Block, &Value>>) -> Vec<Part> {
+    let note = |block: &Value| vec![Part::Note { text: one_line(&text_of(block), NOTE_CHARS) }];
+    blocks.into_iter().flat_map(|block| block.map_or_else(note, Block::into_parts)).collect()
 }

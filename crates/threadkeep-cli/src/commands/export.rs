@@ -1,5 +1,7 @@
 //! `threadkeep export`
 
+mod bundle;
+mod file;
 mod home_paths;
 #[cfg(test)]
 mod hostile;
@@ -7,215 +9,108 @@ mod html;
 mod markdown;
 mod prose;
 mod share;
-mod whole_file;
+pub(super) mod to;
+mod verbatim;
 
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use clap::Args;
-use serde_json::json;
-use threadkeep::blocking::Store;
-use threadkeep::{Error, SourceFile, ThreadId};
+use clap::{ArgGroup, Args};
 
 use super::App;
-use crate::errors::{Code, Failure, Outcome, Report};
-use crate::masking::{MaskingArgs, Veil};
-use crate::style::Ink;
-use crate::{human, output};
-
-/// How many parts of a file are loaded at a time; a part may be large.
-const PAGE: usize = 16;
-
-/// What stands in the place of a record that was taken away: every agent's files are lines of JSON.
-const TOMBSTONE: &[u8] = br#"{"type":"threadkeep-redacted"}"#;
+use crate::errors::{Outcome, Report};
+use crate::masking::MaskingArgs;
 
 const EXAMPLES: &str = "\
 EXAMPLES:
+  threadkeep export 019a2284 --to codex > session.jsonl
+  threadkeep export 019a2284@12 --to claude-code -o session.jsonl   its path up to depth 12
+  threadkeep export 019a2284 --to claude-code --install   where Claude Code lists it
+  threadkeep export 019a2284 --to codex --home ~/copies/codex --json | jq .losses
   threadkeep export 019a2284 --verbatim > session.jsonl
-  threadkeep export 019a2284 --verbatim -o session.jsonl
   threadkeep export 019a2284 --verbatim --mask-secrets -o to-share.jsonl
   threadkeep export 019a2284 --html -o login.html      a page to send to a colleague
-  threadkeep export 019a2284@12 --markdown | gh gist create -";
+  threadkeep export 019a2284@12 --markdown | gh gist create -
+  threadkeep export 019a2284 019a2291 --bundle -o threads.bundle
+  threadkeep export - --bundle --unmasked --encrypt-to age1… -o threads.bundle.age
 
-/// Give a thread back as a file
+JSON: with --to {thread, agent, session, file, bytes, written, records, messages, losses: [{what, count}], companions}
+`records` stand as their agent wrote them, `messages` were written anew.";
+
+/// Give a thread back as a file: of its own agent, or of another
 ///
-/// --verbatim gives the bytes of the file that it was imported from, exactly, as far as they are imported. Where secrets were
-/// masked when it was imported, or are masked now, it says that the bytes differ.
+/// --to gives what that agent opens and goes on with. A thread of the same agent comes back with its own records, as they are; what
+/// another agent has no place for is left out and told. --verbatim gives the bytes of the file that it was imported from, exactly,
+/// as far as they are imported. Where secrets were masked when it was imported, or are masked now, it says that the bytes differ.
+///
+/// --bundle puts threads with all that hangs on them into one file, which `import` takes in. Secrets are masked in it unless it is
+/// told otherwise; the chains still verify.
 ///
 /// --html and --markdown give a document for other people: what was said, and folded what tools did. It is one file without
 /// scripts and without anything from elsewhere, and nothing of the thread is active in it. What looks like a secret and the
 /// paths of homes are masked in it, and it says so; pictures are shown as they are. Look at it before you send it.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
+#[command(group = ArgGroup::new("form").args(["to", "verbatim", "bundle", "html", "markdown"]).required(true))]
 pub(super) struct ExportArgs {
-    /// The thread; a document ends at @DEPTH
-    #[arg(value_name = "THREAD[@DEPTH]")]
-    thread: String,
+    /// The thread; with @DEPTH its path ends there. --bundle takes several
+    #[arg(value_name = "THREAD[@DEPTH]", required = true)]
+    threads: Vec<String>,
+    /// The agent to write for: claude-code, codex …
+    #[arg(long, value_name = "AGENT")]
+    to: Option<String>,
     /// The imported file's own bytes
-    #[arg(long, required_unless_present_any = ["html", "markdown"], conflicts_with_all = ["html", "markdown"])]
+    #[arg(long)]
     verbatim: bool,
-    /// A web page in one file
-    #[arg(long, conflicts_with = "markdown")]
+    /// Threads with all that hangs on them, in one file that `import` takes in
+    #[arg(long)]
+    bundle: bool,
+    /// A web page in one file, for other people
+    #[arg(long)]
     html: bool,
-    /// A Markdown document; pictures are left out of it
+    /// A Markdown document, for other people; pictures are left out of it
     #[arg(long)]
     markdown: bool,
-    /// Mask nothing in a page or a document but what other options say
-    #[arg(long, conflicts_with = "verbatim")]
+    /// Leave secrets as they are in a bundle, a page or a document, and the paths of homes too
+    #[arg(long, conflicts_with_all = ["to", "verbatim", "mask_secrets", "patterns", "files"])]
     unmasked: bool,
+    #[command(flatten)]
+    bundling: bundle::BundleArgs,
     /// Which imported file, where a thread has several
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["html", "markdown"])]
+    #[arg(long, value_name = "PATH", requires = "verbatim")]
     source: Option<String>,
     /// Write to this file, which only you can read, instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    placing: to::PlacingArgs,
+    /// Put it where the agent lists it, in its home here
+    #[arg(long, requires = "to", conflicts_with = "output")]
+    install: bool,
     #[command(flatten)]
     masking: MaskingArgs,
 }
 
 /// Exports.
 pub(super) fn run(args: &ExportArgs, app: &mut App) -> Outcome {
-    if app.out.is_json() && args.output.is_none() {
+    let is_placed = args.install || args.placing.home.is_some();
+    if app.out.is_json() && args.output.is_none() && !is_placed {
         let report = Report::usage("without -o FILE the output is the file itself, not a document");
         return Err(report.into());
     }
+    if args.bundle {
+        return bundle::run(args, app);
+    }
+    let [thread] = args.threads.as_slice() else {
+        return Err(Report::usage("one thread at a time").hint("--bundle takes several").into());
+    };
     if args.html {
-        return share::run(args, app, &mut html::Html);
+        return share::run(args, thread, app, &mut html::Html);
     }
     if args.markdown {
-        return share::run(args, app, &mut markdown::Markdown);
+        return share::run(args, thread, app, &mut markdown::Markdown);
     }
-    let store = app.read()?;
-    let thread = store.find(&args.thread)?;
-    let source = source(&store, &thread, args.source.as_deref())?;
-    let parts = Parts { store: &store, source: &source, veil: Veil::new(&args.masking)? };
-    let Some(path) = &args.output else {
-        let written = parts.write(&mut |bytes| app.out.bytes(bytes))?;
-        parts.tell(&written);
-        return Ok(Code::Done);
-    };
-    let written = parts.write_file(path)?;
-    parts.tell(&written);
-    let file = path.display().to_string();
-    if app.out.is_json() {
-        let document = json!({
-            "thread": thread,
-            "source": source.path,
-            "file": file,
-            "bytes": written.bytes,
-            "redacted": written.redacted,
-            "verbatim": written.is_verbatim,
-        });
-        app.out.document(&document)?;
-    } else {
-        app.out.line(format!("Wrote {} to {file}", human::bytes(i64::try_from(written.bytes).unwrap_or(i64::MAX))))?;
+    match &args.to {
+        Some(agent) => to::run(args, thread, agent, is_placed, app),
+        None => verbatim::run(args, thread, app),
     }
-    Ok(Code::Done)
-}
-
-fn source(store: &Store, thread: &ThreadId, named: Option<&str>) -> Result<SourceFile, Failure> {
-    let mut sources = store.sources(thread)?;
-    if let Some(named) = named {
-        sources.retain(|source| source.path == named);
-    }
-    match (sources.pop(), sources.as_slice()) {
-        (None, _) => {
-            let message = match named {
-                Some(named) => format!("thread `{thread}` was not imported from {named}"),
-                None => format!("thread `{thread}` was not imported from a file"),
-            };
-            let report = Report::new(Code::NotFound, "not-found", message);
-            Err(report.hint("`threadkeep show THREAD --json --raw` gives its items").into())
-        }
-        (Some(source), []) => Ok(source),
-        (Some(last), others) => {
-            let candidates = others.iter().map(|source| source.path.clone()).chain([last.path]).collect();
-            let report = crate::errors::report(&Error::Ambiguous { given: thread.to_string(), candidates });
-            Err(report.hint("--source PATH names one of its files").into())
-        }
-    }
-}
-
-/// What was written.
-#[derive(Debug, Clone, Copy)]
-struct Written {
-    bytes: u64,
-    /// Parts of which something was taken away.
-    redacted: u64,
-    /// Whether that is what stood in the imported file.
-    is_verbatim: bool,
-}
-
-/// The parts of an imported file.
-struct Parts<'a> {
-    store: &'a Store,
-    source: &'a SourceFile,
-    veil: Veil,
-}
-
-impl Parts<'_> {
-    /// Writes the bytes of the file, part by part. Records stand apart by one line feed that is not stored with them. In the place
-    /// of a record that was taken away stands a line that says so.
-    fn write(&self, write: &mut dyn FnMut(&[u8]) -> Result<(), Failure>) -> Result<Written, Failure> {
-        let (mut end, mut after) = (0_i64, -1);
-        let (mut hasher, mut bytes, mut redacted) = (blake3::Hasher::new(), 0, 0);
-        let mut put = |part: &[u8]| {
-            hasher.update(part);
-            bytes += part.len() as u64;
-            write(part)
-        };
-        loop {
-            let parts = self.store.source_parts(&self.source.path, after, PAGE)?;
-            if parts.is_empty() {
-                break;
-            }
-            for part in parts {
-                end = fill_gap(self.source, end, part.position, &mut put)?;
-                redacted += u64::from(part.redacted);
-                match part.redacted && part.bytes.is_empty() {
-                    true => put(TOMBSTONE)?,
-                    false => put(self.veil.bytes(&part.bytes).as_deref().unwrap_or(&part.bytes))?,
-                }
-                end = end.saturating_add(part.length);
-                after = part.position;
-            }
-        }
-        fill_gap(self.source, end, self.source.consumed, &mut put)?;
-        let is_verbatim = hasher.finalize().as_bytes() == &self.source.prefix.0;
-        Ok(Written { bytes, redacted, is_verbatim })
-    }
-
-    fn write_file(&self, path: &Path) -> Result<Written, Failure> {
-        whole_file::write(path, |file| self.write(&mut |bytes| Ok(file.write_all(bytes)?)))
-    }
-
-    /// Says what people would not expect of the bytes.
-    fn tell(&self, written: &Written) {
-        self.veil.tell(("part", "parts"));
-        if written.redacted > 0 {
-            let parts = human::counted(written.redacted, "record was", "records were");
-            let words = format!("{parts} redacted in the store; this is not the file that was imported");
-            output::tell(Ink::Warn, "note", &words);
-        } else if !written.is_verbatim && !self.veil.has_masked() {
-            let words = "secrets were masked when it was imported; this is not the file that was imported";
-            output::tell(Ink::Warn, "note", words);
-        }
-    }
-}
-
-fn fill_gap(
-    source: &SourceFile,
-    end: i64,
-    next: i64,
-    write: &mut dyn FnMut(&[u8]) -> Result<(), Failure>,
-) -> Result<i64, Failure> {
-    match next.checked_sub(end) {
-        Some(0) => {}
-        Some(1) => write(b"\n")?,
-        _ => {
-            let detail = format!("its part at {next} does not follow the one that ends at {end}");
-            return Err(Error::Corrupt { place: format!("file {}", source.path), detail }.into());
-        }
-    }
-    Ok(next)
 }

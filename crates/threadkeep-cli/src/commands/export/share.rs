@@ -11,7 +11,7 @@ use threadkeep::{
 use threadkeep_agents::conversation::{Block, MediaData};
 
 use super::home_paths::HomePaths;
-use super::{ExportArgs, whole_file};
+use super::{ExportArgs, file};
 use crate::commands::App;
 use crate::errors::{Code, Failure, Outcome};
 use crate::masking::Veil;
@@ -161,9 +161,9 @@ pub(super) trait Sheet {
 }
 
 /// Writes a thread as a file for other people.
-pub(super) fn run(args: &ExportArgs, app: &mut App, sheet: &mut dyn Sheet) -> Outcome {
+pub(super) fn run(args: &ExportArgs, thread: &str, app: &mut App, sheet: &mut dyn Sheet) -> Outcome {
     let store = app.read()?;
-    let target = Target::find(&store, &args.thread)?;
+    let target = Target::find(&store, thread)?;
     let at = target.address(&store, None)?;
     let share = Share::new(&store, &target.thread, at, args)?;
     let Some(path) = &args.output else {
@@ -171,11 +171,11 @@ pub(super) fn run(args: &ExportArgs, app: &mut App, sheet: &mut dyn Sheet) -> Ou
         share.tell();
         return Ok(Code::Done);
     };
-    let bytes = whole_file::write(path, |file| {
+    let bytes = file::write_whole(path, |file| {
         let mut bytes = 0_u64;
         share.write(sheet, &mut |words| {
             bytes += words.len() as u64;
-            Ok(std::io::Write::write_all(file, words.as_bytes())?)
+            Ok(file.write_all(words.as_bytes())?)
         })?;
         Ok(bytes)
     })?;

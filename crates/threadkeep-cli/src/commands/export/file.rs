@@ -1,7 +1,7 @@
-//! A file that appears complete or not at all, and that only its owner can read.
+//! Writing a file that is there whole or not at all.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, Write as _};
+use std::fs::{self, OpenOptions};
+use std::io::{BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use threadkeep::Error;
 
 use crate::errors::{Failure, Report};
 
-/// Writes beside the file and puts it in place when it is whole.
-pub(super) fn write<T>(
+/// Writes beside the file, for its owner alone, and puts it in place when it is whole.
+pub(super) fn write_whole<T>(
     path: &Path,
-    fill: impl FnOnce(&mut BufWriter<File>) -> Result<T, Failure>,
+    fill: impl FnOnce(&mut (dyn Write + Send)) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let name = path
         .file_name()
@@ -30,8 +30,7 @@ pub(super) fn write<T>(
     let part = path.with_file_name(hidden);
     let mut options = OpenOptions::new();
     let file = options.write(true).create_new(true).mode(0o600).open(&part);
-    let file = file.map_err(|error| failed("create", &error))?;
-    let mut file = BufWriter::new(file);
+    let mut file = BufWriter::new(file.map_err(|error| failed("create", &error))?);
     let written = fill(&mut file).and_then(|written| {
         file.flush()?;
         file.get_ref().sync_all()?;

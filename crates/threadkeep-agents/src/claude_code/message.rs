@@ -1,0 +1,131 @@
+//! What a line of a Claude Code file says to another agent, and its blocks for whoever reads them.
+
+use serde_json::Value;
+use threadkeep::{Kind, Role, Timestamp, Usage};
+
+use super::facts::usage;
+use super::line::{Line, Tokens};
+use crate::conversation::{Author, Block, MediaData, Message, Standing};
+use crate::json::{read, str_at, text_of};
+
+/// The model that the client names where it speaks itself.
+pub(super) const SYNTHETIC: &str = "<synthetic>";
+
+pub(super) fn message(bytes: &[u8]) -> Option<Message> {
+    let (line, _) = read::<Value>(bytes).ok()?;
+    let (keys, _) = read::<Line>(bytes).ok()?;
+    let reading = keys.read();
+    let is_user = reading.role == Some(Role::User) && reading.kind == Kind::Message;
+    let (author, standing, said) = match str_at(&line, "type") {
+        "user" => match (&reading.kind, &reading.role) {
+            (Kind::ToolResult, _) => (Author::Tool, Standing::Said, content(&line)),
+            (Kind::Compaction, _) => (Author::System, Standing::Summary, content(&line)),
+            _ if is_user => (Author::Person, Standing::Said, content(&line)),
+            _ => (Author::Person, Standing::Injected, content(&line)),
+        },
+        // What the client says in the model's place: errors, and that nothing was asked.
+        "assistant" if keys.is_synthetic() => (Author::System, Standing::Injected, content(&line)),
+        "assistant" => (Author::Model, Standing::Said, content(&line)),
+        "tool_use" => (Author::Model, Standing::Said, &line),
+        "tool_result" => (Author::Tool, Standing::Said, &line),
+        "attachment" if is_user => {
+            let prompt = line.get("attachment").and_then(|attachment| attachment.get("prompt"));
+            (Author::Person, Standing::Said, prompt.unwrap_or(&Value::Null))
+        }
+        "system" if str_at(&line, "subtype") == "local_command" => {
+            (Author::Person, Standing::Injected, line.get("content").unwrap_or(&Value::Null))
+        }
+        _ => return None,
+    };
+    let blocks: Vec<Block> = blocks(said).into_iter().filter_map(Result::ok).collect();
+    if blocks.is_empty() {
+        return None;
+    }
+    let answer = keys.message.0.as_ref().filter(|_| author == Author::Model);
+    Some(Message {
+        author,
+        standing,
+        blocks,
+        created_at: keys.timestamp.as_deref().and_then(Timestamp::parse),
+        model: answer.and_then(|message| message.model.0.clone()),
+        usage: answer.and_then(|message| message.usage.0).map(usage).filter(|usage| *usage != Usage::default()),
+        response: answer.and_then(|message| message.id.0.clone()),
+    })
+}
+
+pub(super) fn tokens(value: &Value) -> Option<Usage> {
+    let tokens: Tokens = serde_json::from_value(value.clone()).ok()?;
+    Some(usage(tokens)).filter(|usage| *usage != Usage::default())
+}
+
+pub(super) fn content(line: &Value) -> &Value {
+    let message = line.get("message").unwrap_or(&Value::Null);
+    let content = message.get("content").unwrap_or(&Value::Null);
+    if message.is_string() { message } else { content }
+}
+
+/// The blocks of a content, and the values that are of no known kind.
+pub(super) fn blocks(content: &Value) -> Vec<Result<Block, &Value>> {
+    match content {
+        Value::String(text) => vec![Ok(Block::Text(text.clone()))],
+        Value::Array(blocks) => blocks.iter().map(block).collect(),
+        Value::Null => Vec::new(),
+        other => vec![block(other)],
+    }
+}
+
+fn block(block: &Value) -> Result<Block, &Value> {
+    Ok(match str_at(block, "type") {
+        "text" => Block::Text(str_at(block, "text").to_owned()),
+        "thinking" => Block::Reasoning { text: str_at(block, "thinking").to_owned() },
+        "redacted_thinking" => Block::Reasoning { text: String::new() },
+        "tool_use" | "server_tool_use" | "mcp_tool_use" => call(block),
+        "tool_result" | "web_search_tool_result" | "mcp_tool_result" => result(block),
+        "image" | "document" => media(block),
+        "" if block.is_string() => Block::Text(text_of(block)),
+        _ => return Err(block),
+    })
+}
+
+fn call(block: &Value) -> Block {
+    let input = match block.get("input") {
+        None | Some(Value::Null) => Value::Object(serde_json::Map::new()),
+        Some(input) => input.clone(),
+    };
+    Block::Call { id: str_at(block, "id").to_owned(), name: str_at(block, "name").to_owned(), input }
+}
+
+fn result(block: &Value) -> Block {
+    let content = match block.get("content").or_else(|| block.get("output")).unwrap_or(&Value::Null) {
+        Value::Array(blocks) => blocks.iter().map(inner).collect(),
+        other => vec![Block::Text(text_of(other))],
+    };
+    let is_error = block.get("is_error").and_then(Value::as_bool).unwrap_or_default();
+    Block::Result { id: str_at(block, "tool_use_id").to_owned(), content, is_error }
+}
+
+/// A block within a result.
+fn inner(block: &Value) -> Block {
+    match str_at(block, "type") {
+        "text" => Block::Text(str_at(block, "text").to_owned()),
+        "image" | "document" => media(block),
+        _ => Block::Text(text_of(block)),
+    }
+}
+
+fn media(block: &Value) -> Block {
+    let source = block.get("source").unwrap_or(&Value::Null);
+    let kind = str_at(block, "type");
+    let media_type = match str_at(source, "media_type") {
+        "" => kind,
+        media_type => media_type,
+    };
+    let data = str_at(source, "data");
+    match str_at(source, "type") {
+        "url" => Block::media_of_url(str_at(source, "url"), kind),
+        "base64" => Block::Media { media_type: media_type.to_owned(), data: MediaData::Base64(data.to_owned()) },
+        // A document of plain text.
+        "text" => Block::Text(data.to_owned()),
+        _ => Block::Media { media_type: media_type.to_owned(), data: MediaData::Absent },
+    }
+}

@@ -1,0 +1,235 @@
+//! Putting a session where its agent finds it.
+//!
+//! The agent may look at any moment, so nothing half-written ever stands in its folders: a file is written beside them, made durable,
+//! and given its name when it is whole.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Component, Path, PathBuf};
+
+use threadkeep::{Error, Result};
+
+use super::{Export, Exported};
+use crate::writer::Companion;
+
+/// How much of two files is compared at a time.
+const COMPARED: usize = 256 << 10;
+
+/// What may be done to a session that is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// Nothing.
+    Keep,
+    /// Put this one in its place.
+    Replace,
+}
+
+/// A session that lies where its agent finds it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Installed {
+    /// The session's file.
+    pub file: PathBuf,
+    /// Companions that were written.
+    pub companions: Vec<PathBuf>,
+    /// What was there before.
+    pub before: Before,
+    /// What was written, or was found to be there.
+    pub exported: Exported,
+}
+
+/// How a session that is there already stands to the one that is exported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Before {
+    /// There was none.
+    Nothing,
+    /// It is the same, byte for byte.
+    Same,
+    /// It is the beginning of the exported one.
+    Beginning,
+    /// The exported one is its beginning: the agent has gone on.
+    Further,
+    /// They differ.
+    Other,
+}
+
+impl Installed {
+    /// Whether the session's file was written: none was there, or what was there was replaced.
+    pub fn is_written(&self, existing: Existing) -> bool {
+        match self.before {
+            Before::Nothing => true,
+            Before::Same => false,
+            Before::Beginning | Before::Further | Before::Other => existing == Existing::Replace,
+        }
+    }
+}
+
+/// Writes a session below its agent's home. Where another one is there already and stays, nothing is changed, companions included;
+/// [`Installed::before`] says so.
+///
+/// Guarantees: files are for their owner alone; the agent sees the whole file or none; the same export once more changes nothing.
+///
+/// # Errors
+/// [`Error::Invalid`] when the session has no folder that the agent finds it by; [`Error::Io`]; and the errors of reading the
+/// store.
+pub fn install(export: &Export<'_>, home: &Path, existing: Existing) -> Result<Installed> {
+    let place = export.codec.place(export.session());
+    let agent = export.codec.agent();
+    let reason = || format!("the thread names none, and {agent} finds sessions by it");
+    let place = place.ok_or_else(|| Error::Invalid { field: "folder", reason: reason() })?;
+    let file = below(home, &place)?;
+    make_folder(home)?;
+    let part = Part::new(home)?;
+    let exported = part.fill(|out| export.write(&mut |bytes| out.write_all(bytes).map_err(failed("write", &file))))?;
+    let before = compare(&file, &part.path)?;
+    let mut installed = Installed { file, companions: Vec::new(), before, exported };
+    if before != Before::Same && !installed.is_written(existing) {
+        return Ok(installed);
+    }
+    if before != Before::Same {
+        part.put(&installed.file, existing)?;
+    }
+    for companion in &installed.exported.companions {
+        let path = below(home, &companion.path)?;
+        if place_companion(home, &path, companion)? {
+            installed.companions.push(path);
+        }
+    }
+    Ok(installed)
+}
+
+/// The path below a home; one that leads out of it is refused.
+fn below(home: &Path, path: &Path) -> Result<PathBuf> {
+    let is_plain = path.components().all(|part| matches!(part, Component::Normal(_)));
+    let wrong = || Error::Invalid { field: "session", reason: format!("its place {} leads elsewhere", path.display()) };
+    is_plain.then(|| home.join(path)).ok_or_else(wrong)
+}
+
+/// A file that is not whole yet.
+struct Part {
+    path: PathBuf,
+}
+
+impl Part {
+    fn new(home: &Path) -> Result<Self> {
+        let name = format!(".threadkeep-{}.part", std::process::id());
+        let path = home.join(name);
+        // One that a killed program of the same number left.
+        match fs::remove_file(&path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("remove", &path)(error)),
+        }
+        Ok(Self { path })
+    }
+
+    fn fill<T>(&self, fill: impl FnOnce(&mut BufWriter<File>) -> Result<T>) -> Result<T> {
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.path);
+        let mut out = BufWriter::new(file.map_err(failed("create", &self.path))?);
+        let filled = fill(&mut out)?;
+        out.flush().and_then(|()| out.get_ref().sync_all()).map_err(failed("write", &self.path))?;
+        Ok(filled)
+    }
+
+    /// Gives it its name.
+    fn put(self, file: &Path, existing: Existing) -> Result<()> {
+        let folder = file.parent().unwrap_or(Path::new("/"));
+        make_folder(folder)?;
+        let linked = match existing {
+            Existing::Replace => fs::rename(&self.path, file),
+            // A link fails where something has come to be since it was looked for; a rename would replace it.
+            Existing::Keep => match fs::hard_link(&self.path, file) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
+                // Not every file system has links.
+                Err(_) => fs::rename(&self.path, file),
+                Ok(()) => Ok(()),
+            },
+        };
+        linked.map_err(failed("name", file))?;
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("write", folder))
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // It has another name by now, or is of no use.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn make_folder(folder: &Path) -> Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed("create", folder))
+}
+
+fn compare(there: &Path, new: &Path) -> Result<Before> {
+    match fs::symlink_metadata(there) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Before::Nothing),
+        Err(error) => return Err(failed("read", there)(error)),
+        Ok(found) if !found.is_file() => {
+            let reason = format!("{} is no file", there.display());
+            return Err(Error::Invalid { field: "session", reason });
+        }
+        Ok(_) => {}
+    }
+    let open = |path: &Path| File::open(path).map(|file| BufReader::with_capacity(COMPARED, file));
+    let mut there_in = open(there).map_err(failed("read", there))?;
+    let mut new_in = open(new).map_err(failed("read", new))?;
+    loop {
+        let one = chunk(&mut there_in).map_err(failed("read", there))?;
+        let other = chunk(&mut new_in).map_err(failed("read", new))?;
+        let both = one.len().min(other.len());
+        if one.get(..both) != other.get(..both) {
+            return Ok(Before::Other);
+        }
+        match one.len().cmp(&other.len()) {
+            std::cmp::Ordering::Less => return Ok(Before::Beginning),
+            std::cmp::Ordering::Greater => return Ok(Before::Further),
+            std::cmp::Ordering::Equal if one.is_empty() => return Ok(Before::Same),
+            std::cmp::Ordering::Equal => {}
+        }
+    }
+}
+
+fn chunk(input: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    input.take(COMPARED as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Writes a companion; says whether anything was to be written.
+fn place_companion(home: &Path, path: &Path, companion: &Companion) -> Result<bool> {
+    if !companion.shared {
+        let part = Part::new(home)?;
+        part.fill(|out| out.write_all(&companion.bytes).map_err(failed("write", path)))?;
+        if compare(path, &part.path)? == Before::Same {
+            return Ok(false);
+        }
+        part.put(path, Existing::Replace)?;
+        return Ok(true);
+    }
+    make_folder(path.parent().unwrap_or(home))?;
+    let there = match fs::read(path) {
+        Ok(there) => there,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(failed("read", path)(error)),
+    };
+    let line = companion.bytes.trim_ascii_end();
+    if there.split(|byte| *byte == b'\n').any(|known| known == line) {
+        return Ok(false);
+    }
+    // The agent appends as well, so this is one write at the end, which begins a line of its own.
+    let mut bytes = if there.last().is_none_or(|byte| *byte == b'\n') { Vec::new() } else { vec![b'\n'] };
+    bytes.extend_from_slice(&companion.bytes);
+    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+    let mut file = file.map_err(failed("open", path))?;
+    file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed("write", path))?;
+    Ok(true)
+}
+
+fn failed(operation: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
+    let path = path.display().to_string();
+    move |error| match error.kind() {
+        io::ErrorKind::StorageFull => Error::StorageFull { detail: format!("{path}: {error}") },
+        kind => Error::Io { operation, path: path.clone(), kind, detail: error.to_string() },
+    }
+}
