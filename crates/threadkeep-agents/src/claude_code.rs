@@ -47,10 +47,6 @@ impl Codec for ClaudeCode {
         NAME
     }
 
-    fn variable(&self) -> Option<&'static str> {
-        Some("CLAUDE_CONFIG_DIR")
-    }
-
     fn detect(&self, path: &Path, head: &[u8]) -> bool {
         if path.file_name().is_some_and(|name| name == "history.jsonl") {
             return false;
@@ -71,13 +67,6 @@ impl Codec for ClaudeCode {
             }
         }
         false
-    }
-
-    fn homes(&self, home: &Path) -> Vec<PathBuf> {
-        [".claude/projects", ".config/claude/projects", "Library/Application Support/Claude/local-agent-mode-sessions"]
-            .into_iter()
-            .map(|folder| home.join(folder))
-            .collect()
     }
 
     fn beside(&self, path: &Path) -> Vec<PathBuf> {

@@ -11,6 +11,7 @@ use threadkeep::{Kind, Role, Timestamp, Usage, ViewCodec};
 
 use crate::companion::{Companion, Shared};
 use crate::conversation::Message;
+use crate::homes;
 use crate::writer::{Invocation, Session, Writer};
 
 /// The number of a record among the *placed* records of its source, from 0.
@@ -275,8 +276,10 @@ pub trait Codec: ViewCodec {
     fn detect(&self, path: &Path, head: &[u8]) -> bool;
 
     /// The environment variable that names another folder for what the agent keeps, if it knows one.
+    ///
+    /// [`crate::homes`] knows it of every agent that is listed there.
     fn variable(&self) -> Option<&'static str> {
-        None
+        homes::variable(self.agent())
     }
 
     /// Whether a file that was found in a folder may be a session, by its name alone: whatever may be is opened.
@@ -326,7 +329,11 @@ pub trait Codec: ViewCodec {
     }
 
     /// Where the agent keeps its sessions below a home directory, most likely first.
-    fn homes(&self, home: &Path) -> Vec<PathBuf>;
+    ///
+    /// [`crate::homes`] knows it of every agent that is listed there, for each system; only a codec of another one says it itself.
+    fn homes(&self, home: &Path) -> Vec<PathBuf> {
+        homes::below(self.agent(), home)
+    }
 
     /// Starts reading a file. `state` is what [`SourceReader::state`] gave at the end of an earlier run.
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader>;

@@ -63,10 +63,6 @@ impl Codec for Codex {
         NAME
     }
 
-    fn variable(&self) -> Option<&'static str> {
-        Some("CODEX_HOME")
-    }
-
     fn may_be_session(&self, path: &Path) -> bool {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.ends_with(".jsonl") || name.ends_with(".jsonl.zst") || is_document(path)
@@ -103,10 +99,6 @@ impl Codec for Codex {
             }
         }
         false
-    }
-
-    fn homes(&self, home: &Path) -> Vec<PathBuf> {
-        [".codex/sessions", ".codex/archived_sessions"].into_iter().map(|folder| home.join(folder)).collect()
     }
 
     fn message(&self, _kind: &Kind, content: &[u8]) -> Option<Message> {

@@ -16,10 +16,11 @@ mod source;
 mod tree;
 mod whole;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use threadkeep::blocking::{Store, Workspace};
 use threadkeep::{Error, Hash, Result, SourceFile, SourceStamp, ThreadId, ThreadPatch};
@@ -29,10 +30,10 @@ use crate::document::Document;
 use crate::segments::Segment;
 pub use companions::CompanionCounts;
 use database::Database;
-pub use files::scan;
 use files::{Found, Origin};
+pub use files::{Measure, measure};
 use report::Outcome;
-pub use report::{FileCounts, ImportReport, ItemCounts, Problem, ThreadCounts};
+pub use report::{FileCounts, ImportReport, ItemCounts, Problem, ThreadCounts, Waiting};
 use source::Import;
 
 /// From this many files on, what is known of all files is read at once instead of one by one.
@@ -47,6 +48,11 @@ pub struct ImportOptions {
     pub agent: Option<String>,
     /// Read and report, and write nothing.
     pub dry_run: bool,
+    /// Paths are where something happened, and nobody means each of them: one that is gone meanwhile, or that no codec knows,
+    /// is passed over.
+    pub happened: bool,
+    /// Ends the import after the file that is being read, as soon as it is set; what was imported until then stays.
+    pub stop: Option<Arc<AtomicBool>>,
 }
 
 /// How far an import has come.
@@ -116,7 +122,7 @@ impl<'a> Importer<'a> {
             let reason = format!("`{agent}` is not known; known are {known}");
             return Err(Error::Invalid { field: "agent", reason });
         }
-        let found = files::find(paths, &self.codecs, &mut self.report);
+        let found = files::find(paths, !self.options.happened, &self.codecs, &mut self.report);
         if found.len() >= STAMPS_FROM {
             self.stamps = Some(self.load_stamps()?);
         }
@@ -129,6 +135,9 @@ impl<'a> Importer<'a> {
         let bytes_total = found.iter().map(|file| file.size).sum();
         let mut bytes_done = 0;
         for (index, file) in found.iter().enumerate() {
+            if self.options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                break;
+            }
             self.file(file, &found)?;
             bytes_done += file.size;
             progress(Progress {
@@ -144,6 +153,8 @@ impl<'a> Importer<'a> {
         if self.wrote {
             self.store.sync()?;
         }
+        self.report.changed = self.touched.into_keys().collect();
+        self.report.changed.sort();
         Ok(self.report)
     }
 
@@ -440,13 +451,15 @@ impl<'a> Importer<'a> {
 
     /// Gives Codex threads the names that their index file has for them.
     fn apply_names(&mut self, found: &[Found]) -> Result<()> {
+        if self.touched.is_empty() || self.options.dry_run || !self.codecs.iter().any(|codec| codec.agent() == CODEX) {
+            return Ok(());
+        }
+        // Many files lie in few folders.
+        let folders: BTreeSet<&Path> = found.iter().filter_map(|file| file.path.parent()).collect();
         let mut indexes: BTreeMap<PathBuf, BTreeMap<String, String>> = BTreeMap::new();
-        let codex = self.codecs.iter().any(|codec| codec.agent() == CODEX);
-        for file in found.iter().filter(|_| codex && !self.options.dry_run) {
-            let index = file.path.ancestors().skip(1).take(5).map(|folder| folder.join("session_index.jsonl"));
-            let Some(index) = index.into_iter().find(|index| index.is_file()) else {
-                continue;
-            };
+        for folder in folders {
+            let mut index = folder.ancestors().take(5).map(|folder| folder.join("session_index.jsonl"));
+            let Some(index) = index.find(|index| index.is_file()) else { continue };
             indexes.entry(index).or_insert_with_key(|index| {
                 std::fs::read(index).map(|bytes| crate::codex::session_names(&bytes)).unwrap_or_default()
             });

@@ -25,6 +25,7 @@ mod facts;
 pub mod gemini_cli;
 pub mod goose;
 mod grok_build;
+pub mod homes;
 pub mod import;
 mod json;
 mod kimi;

@@ -24,6 +24,7 @@ mod job;
 mod keys;
 mod label;
 pub(crate) mod list;
+mod man;
 mod pick;
 mod pin;
 mod prompt;
@@ -50,6 +51,7 @@ mod tools;
 mod tree;
 mod unarchive;
 mod verify;
+mod watch;
 mod workspaces;
 
 use std::env;
@@ -71,6 +73,7 @@ use crate::{json, names};
 const EXAMPLES: &str = "\
 EXAMPLES:
   threadkeep import --scan              take in what the agents on this machine have written
+  threadkeep watch                      and go on with it while they write
   threadkeep list                       the newest threads
   threadkeep search login test          what was said and done, in all of them
   threadkeep show -                     read the newest one
@@ -116,6 +119,7 @@ struct Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     Import(import::ImportArgs),
+    Watch(watch::WatchArgs),
     List(list::ListArgs),
     Search(search::SearchArgs),
     Pick(pick::PickArgs),
@@ -166,6 +170,7 @@ enum Command {
     Workspaces(workspaces::WorkspacesArgs),
     Remap(remap::RemapArgs),
     Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
 }
 
 /// What every command works with.
@@ -288,6 +293,7 @@ pub(crate) fn main() -> Code {
 fn run(command: Command, app: &mut App) -> Outcome {
     match command {
         Command::Import(args) => import::run(&args, app),
+        Command::Watch(args) => watch::run(&args, app),
         Command::List(args) => list::run(&args, app),
         Command::Search(args) => search::run(&args, app),
         Command::Pick(args) => pick::run(&args, app),
@@ -338,6 +344,7 @@ fn run(command: Command, app: &mut App) -> Outcome {
         Command::Workspaces(args) => workspaces::run(&args, app),
         Command::Remap(args) => remap::run(&args, app),
         Command::Completions(args) => completions::run(&args, app),
+        Command::Man(args) => man::run(&args, app),
     }
 }
 

@@ -84,13 +84,14 @@ fn block(part: &Part) -> String {
     }
 }
 
-fn quote(words: &str) -> String {
+/// Every line as one of a quotation.
+pub(crate) fn quote(words: &str) -> String {
     let lines = words.trim_end().lines();
     lines.map(|line| if line.is_empty() { ">".to_owned() } else { format!("> {line}") }).collect::<Vec<_>>().join("\n")
 }
 
 /// A code block whose fence is longer than any run of backticks in it.
-fn fence(words: &str, language: &str) -> String {
+pub(crate) fn fence(words: &str, language: &str) -> String {
     let words = text::clean(words);
     let longest = words.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat((longest + 1).max(3));

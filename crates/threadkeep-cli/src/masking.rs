@@ -51,6 +51,16 @@ impl MaskingArgs {
         }
         Ok(all)
     }
+
+    /// The options again, as they would be given. Paths become absolute.
+    pub(crate) fn options(&self) -> Vec<(String, Option<String>)> {
+        let absolute =
+            |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string();
+        let secrets = self.mask_secrets.then(|| ("--mask-secrets".to_owned(), None));
+        let patterns = self.patterns.iter().map(|pattern| (format!("--mask={pattern}"), None));
+        let files = self.files.iter().map(|file| ("--rules".to_owned(), Some(absolute(file))));
+        secrets.into_iter().chain(patterns).chain(files).collect()
+    }
 }
 
 /// Masks what is shown; the store stays as it is.
@@ -63,7 +73,12 @@ pub(crate) struct Veil {
 
 impl Veil {
     pub(crate) fn new(args: &MaskingArgs) -> Result<Self, Failure> {
-        Ok(Self { rules: args.rules()?, masked: Cell::new(0), items: RefCell::default() })
+        Ok(Self::of(args.rules()?))
+    }
+
+    /// Masks by these rules; without any nothing is masked.
+    pub(crate) fn of(rules: Option<Rules>) -> Self {
+        Self { rules, masked: Cell::new(0), items: RefCell::default() }
     }
 
     /// The bytes to show; `None` for the bytes that were given.
@@ -125,6 +140,11 @@ impl Veil {
     /// Whether anything was masked.
     pub(crate) fn has_masked(&self) -> bool {
         self.masked.get() > 0
+    }
+
+    /// How many parts were masked.
+    pub(crate) fn count(&self) -> u64 {
+        self.masked.get()
     }
 
     /// Tells people how much was masked.

@@ -56,6 +56,14 @@ impl Place {
         self.at.shown()
     }
 
+    /// The store's folder; a store on a server has none.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        match &self.at {
+            At::Folder(folder) => Some(folder),
+            At::Server { .. } => None,
+        }
+    }
+
     /// Refuses what only a store in a folder can do.
     pub(crate) fn require_folder(&self, operation: &'static str) -> Result<(), Failure> {
         match &self.at {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use threadkeep::{Item, Kind, Part, StoreOptions, View, holds_view};
 use threadkeep_agents::codec::Codec;
+use threadkeep_agents::conversation::Message;
 
 use crate::human;
 
@@ -31,6 +32,12 @@ impl Views {
             Some(codec) => codec.view(&item.kind, &item.content),
             None => as_it_is(item, false),
         }
+    }
+
+    /// What an item says to another agent, which is more than is shown: arguments as JSON, and the bytes of pictures.
+    pub(crate) fn message(&self, item: &Item) -> Option<Message> {
+        let codec = self.0.iter().find(|codec| codec.format() == item.format)?;
+        codec.message(&item.kind, &item.content)
     }
 }
 

@@ -34,6 +34,8 @@ mod files;
 mod import;
 #[path = "cli/lifecycle.rs"]
 mod lifecycle;
+#[path = "cli/manuals.rs"]
+mod manuals;
 #[path = "cli/masking.rs"]
 mod masking;
 #[path = "cli/naming.rs"]
@@ -68,6 +70,8 @@ mod search;
 mod server;
 #[path = "cli/shapes.rs"]
 mod shapes;
+#[path = "cli/share.rs"]
+mod share;
 #[path = "cli/state.rs"]
 mod state;
 #[path = "cli/steering.rs"]
@@ -76,5 +80,7 @@ mod steering;
 mod tail;
 #[path = "cli/verbatim.rs"]
 mod verbatim;
+#[path = "cli/watch.rs"]
+mod watch;
 #[path = "cli/work.rs"]
 mod work;

@@ -6,11 +6,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::Serialize;
 use threadkeep::{SourceStamp, Timestamp};
 
 use super::database::Session;
 use super::report::ImportReport;
 use crate::codec::Codec;
+use crate::homes::Home;
 use crate::segments::MAX_LINE_BYTES;
 
 /// How much of a file a codec sees to recognise it.
@@ -73,33 +75,46 @@ impl Found {
     }
 }
 
-/// The folders in which known agents keep their sessions: where their variables say, else below a home directory.
-///
-/// `variable` looks up an environment variable; the library reads none by itself.
-pub fn scan(home: &Path, variable: &dyn Fn(&str) -> Option<PathBuf>) -> Vec<PathBuf> {
-    let mut folders = Vec::new();
-    for codec in crate::codecs() {
-        let named = |name: &str| variable(name).filter(|folder| !folder.as_os_str().is_empty());
-        match codec.variable().and_then(named) {
-            Some(folder) => folders.push(folder),
-            None => folders.extend(codec.homes(home)),
-        }
-        folders.extend(codec.more_variables().iter().copied().filter_map(named));
+/// What lies in a home, by looking at names and sizes alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Measure {
+    /// Files: those that may be sessions, or all where nothing is known of what is in them.
+    pub files: u64,
+    /// Their size in bytes.
+    pub bytes: u64,
+}
+
+/// Measures a home. What can't be looked at counts nothing.
+pub fn measure(home: &Home) -> Measure {
+    let mut measure = Measure::default();
+    let mut ignored = ImportReport::default();
+    let codecs = crate::codecs();
+    let is_wanted = |path: &Path| !home.is_read || may_be_session(&codecs, path);
+    let mut found = Vec::new();
+    match home.path.metadata() {
+        Ok(meta) if meta.is_dir() => walk(&home.path, MAX_LEVELS, &is_wanted, &mut found, &mut ignored),
+        Ok(meta) if meta.is_file() => found.push(describe(home.path.clone(), &meta, true)),
+        _ => {}
     }
-    folders.retain(|folder| folder.is_dir());
-    folders.sort();
-    folders.dedup();
-    folders
+    for file in found {
+        measure.files += 1;
+        measure.bytes += file.size;
+    }
+    measure
 }
 
 /// Finds the files, each once.
-pub(super) fn find(paths: &[PathBuf], codecs: &[Arc<dyn Codec>], report: &mut ImportReport) -> Vec<Found> {
+///
+/// `named` says whether the caller means each of the paths, so that one that is gone, or that no codec knows, is a problem.
+pub(super) fn find(paths: &[PathBuf], named: bool, codecs: &[Arc<dyn Codec>], report: &mut ImportReport) -> Vec<Found> {
+    let is_wanted = |path: &Path| may_be_session(codecs, path);
     let mut found = Vec::new();
     for path in paths {
         // Links on the way to what the caller named are the caller's; below that none is followed.
         match path.canonicalize().and_then(|path| path.metadata().map(|meta| (path, meta))) {
-            Ok((path, meta)) if meta.is_dir() => walk(&path, MAX_LEVELS, codecs, &mut found, report),
-            Ok((path, meta)) if meta.is_file() => found.push(describe(path, &meta, true)),
+            Ok((path, meta)) if meta.is_dir() => walk(&path, MAX_LEVELS, &is_wanted, &mut found, report),
+            Ok((path, meta)) if meta.is_file() => found.push(describe(path, &meta, named)),
+            Err(error) if !named && error.kind() == io::ErrorKind::NotFound => {}
             Ok((path, _)) => fail(&path, "it is neither a file nor a folder", report),
             Err(error) => fail(path, &error.to_string(), report),
         }
@@ -109,8 +124,13 @@ pub(super) fn find(paths: &[PathBuf], codecs: &[Arc<dyn Codec>], report: &mut Im
     found
 }
 
-fn walk(folder: &Path, levels: usize, codecs: &[Arc<dyn Codec>], found: &mut Vec<Found>, report: &mut ImportReport) {
-    let may_be_session = |path: &Path| codecs.iter().any(|codec| codec.may_be_session(path));
+fn walk(
+    folder: &Path,
+    levels: usize,
+    is_wanted: &dyn Fn(&Path) -> bool,
+    found: &mut Vec<Found>,
+    report: &mut ImportReport,
+) {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) => return fail(folder, &error.to_string(), report),
@@ -118,16 +138,21 @@ fn walk(folder: &Path, levels: usize, codecs: &[Arc<dyn Codec>], found: &mut Vec
     for entry in entries.flatten() {
         let path = entry.path();
         match entry.metadata() {
-            Ok(meta) if meta.is_dir() && levels > 0 => walk(&path, levels - 1, codecs, found, report),
-            Ok(meta) if meta.is_file() && may_be_session(&path) => found.push(describe(path, &meta, false)),
+            Ok(meta) if meta.is_dir() && levels > 0 => walk(&path, levels - 1, is_wanted, found, report),
+            Ok(meta) if meta.is_file() && is_wanted(&path) => found.push(describe(path, &meta, false)),
             Ok(_) => {}
             Err(error) => fail(&path, &error.to_string(), report),
         }
     }
 }
 
+fn may_be_session(codecs: &[Arc<dyn Codec>], path: &Path) -> bool {
+    codecs.iter().any(|codec| codec.may_be_session(path))
+}
+
 fn fail(path: &Path, reason: &str, report: &mut ImportReport) {
     report.files.failed += 1;
+    report.failed.push(path.to_owned());
     report.problem(&path.display().to_string(), reason);
 }
 

@@ -1,5 +1,7 @@
 //! What an import found, in counts that add up.
 
+use std::path::PathBuf;
+
 use serde::Serialize;
 use threadkeep::{SourceStamp, ThreadId};
 
@@ -21,9 +23,30 @@ pub struct ImportReport {
     pub companions: CompanionCounts,
     /// Everything that is wrong with the files, by file and line.
     pub problems: Vec<Problem>,
-    /// The sources that could not be imported.
+    /// The sources that could not be imported, by the names that the store knows them by.
     #[serde(skip)]
-    pub(super) failures: Vec<String>,
+    pub failures: Vec<String>,
+    /// Files of which something was read and more waits: a last line without an end, which the next import takes when it
+    /// has one.
+    #[serde(skip)]
+    pub waiting: Vec<Waiting>,
+    /// The files that could not be imported.
+    #[serde(skip)]
+    pub failed: Vec<PathBuf>,
+    /// The threads that got items.
+    #[serde(skip)]
+    pub changed: Vec<ThreadId>,
+}
+
+/// A file that ends in the middle of a line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Waiting {
+    /// The file.
+    pub file: String,
+    /// The line, from 1; a problem says the same of it.
+    pub line: u64,
+    /// How many bytes stand there without an end.
+    pub bytes: u64,
 }
 
 /// Counts of files.
@@ -88,6 +111,7 @@ pub(super) struct Outcome {
     pub(super) new_thread: bool,
     pub(super) problems: Vec<Problem>,
     pub(super) thread: Option<ThreadId>,
+    pub(super) waiting: Option<Waiting>,
 }
 
 impl ImportReport {
@@ -100,9 +124,30 @@ impl ImportReport {
         self.items.unchanged += count(stamp.records - stamp.skipped);
     }
 
+    /// Adds what another import found; each is of other files.
+    pub fn add_report(&mut self, other: &Self) {
+        let (files, threads, items) = (&other.files, &other.threads, &other.items);
+        self.files.read += files.read;
+        self.files.unchanged += files.unchanged;
+        self.files.failed += files.failed;
+        self.threads.new += threads.new;
+        self.threads.updated += threads.updated;
+        self.threads.unchanged += threads.unchanged;
+        self.items.read += items.read;
+        self.items.imported += items.imported;
+        self.items.unchanged += items.unchanged;
+        self.items.skipped += items.skipped;
+        self.items.masked += items.masked;
+        self.problems.extend_from_slice(&other.problems);
+        self.waiting.extend_from_slice(&other.waiting);
+        self.failed.extend_from_slice(&other.failed);
+        self.changed.extend_from_slice(&other.changed);
+    }
+
     pub(super) fn failed(&mut self, file: &Found, reason: &str) {
         self.files.failed += 1;
         self.failures.push(file.key.clone());
+        self.failed.push(file.path.clone());
         self.problem(&file.key, reason);
     }
 
@@ -126,5 +171,6 @@ impl ImportReport {
         self.items.masked += outcome.items.masked;
         self.companions.add(&outcome.companions);
         self.problems.extend(outcome.problems);
+        self.waiting.extend(outcome.waiting);
     }
 }

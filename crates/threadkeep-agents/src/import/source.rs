@@ -13,7 +13,7 @@ use threadkeep::{
 use super::companions;
 use super::files::{self, Found};
 use super::identity::{item_id, other_thread_id, thread_id};
-use super::report::{Outcome, Problem};
+use super::report::{Outcome, Problem, Waiting};
 use super::whole::{self, Remembered};
 use crate::codec::{Codec, Continues, Findings, KnownRecord, Place, Record, Shape, SourceReader, ThreadFacts};
 use crate::companion::Companion;
@@ -332,6 +332,8 @@ impl<'a> Run<'a> {
                     bytes.len()
                 );
                 self.problem(line, reason);
+                let file = self.import.file.key.clone();
+                self.outcome.waiting = Some(Waiting { file, line, bytes: bytes.len() as u64 });
             }
         }
         Ok(())

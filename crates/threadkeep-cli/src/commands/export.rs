@@ -2,6 +2,13 @@
 
 mod bundle;
 mod file;
+mod home_paths;
+#[cfg(test)]
+mod hostile;
+mod html;
+mod markdown;
+mod prose;
+mod share;
 pub(super) mod to;
 mod verbatim;
 
@@ -21,6 +28,8 @@ EXAMPLES:
   threadkeep export 019a2284 --to codex --home ~/copies/codex --json | jq .losses
   threadkeep export 019a2284 --verbatim > session.jsonl
   threadkeep export 019a2284 --verbatim --mask-secrets -o to-share.jsonl
+  threadkeep export 019a2284 --html -o login.html      a page to send to a colleague
+  threadkeep export 019a2284@12 --markdown | gh gist create -
   threadkeep export 019a2284 019a2291 --bundle -o threads.bundle
   threadkeep export - --bundle --unmasked --encrypt-to age1… -o threads.bundle.age
 
@@ -35,9 +44,13 @@ JSON: with --to {thread, agent, session, file, bytes, written, records, messages
 ///
 /// --bundle puts threads with all that hangs on them into one file, which `import` takes in. Secrets are masked in it unless it is
 /// told otherwise; the chains still verify.
+///
+/// --html and --markdown give a document for other people: what was said, and folded what tools did. It is one file without
+/// scripts and without anything from elsewhere, and nothing of the thread is active in it. What looks like a secret and the
+/// paths of homes are masked in it, and it says so; pictures are shown as they are. Look at it before you send it.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-#[command(group = ArgGroup::new("form").args(["to", "verbatim", "bundle"]).required(true))]
+#[command(group = ArgGroup::new("form").args(["to", "verbatim", "bundle", "html", "markdown"]).required(true))]
 pub(super) struct ExportArgs {
     /// The thread; with @DEPTH its path ends there. --bundle takes several
     #[arg(value_name = "THREAD[@DEPTH]", required = true)]
@@ -51,8 +64,14 @@ pub(super) struct ExportArgs {
     /// Threads with all that hangs on them, in one file that `import` takes in
     #[arg(long)]
     bundle: bool,
-    /// Leave secrets as they are
-    #[arg(long, requires = "bundle", conflicts_with_all = ["mask_secrets", "patterns", "files"])]
+    /// A web page in one file, for other people
+    #[arg(long)]
+    html: bool,
+    /// A Markdown document, for other people; pictures are left out of it
+    #[arg(long)]
+    markdown: bool,
+    /// Leave secrets as they are in a bundle, a page or a document, and the paths of homes too
+    #[arg(long, conflicts_with_all = ["to", "verbatim", "mask_secrets", "patterns", "files"])]
     unmasked: bool,
     #[command(flatten)]
     bundling: bundle::BundleArgs,
@@ -84,6 +103,12 @@ pub(super) fn run(args: &ExportArgs, app: &mut App) -> Outcome {
     let [thread] = args.threads.as_slice() else {
         return Err(Report::usage("one thread at a time").hint("--bundle takes several").into());
     };
+    if args.html {
+        return share::run(args, thread, app, &mut html::Html);
+    }
+    if args.markdown {
+        return share::run(args, thread, app, &mut markdown::Markdown);
+    }
     match &args.to {
         Some(agent) => to::run(args, thread, agent, is_placed, app),
         None => verbatim::run(args, thread, app),

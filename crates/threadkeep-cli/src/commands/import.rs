@@ -1,5 +1,7 @@
 //! `threadkeep import`
 
+pub(super) mod homes;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -7,11 +9,11 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use threadkeep::blocking::Store;
 use threadkeep::{Error, StoreOptions, ThreadId};
-use threadkeep_agents::import::{ImportOptions, ImportReport, Importer, Problem, Progress, scan};
+use threadkeep_agents::import::{ImportOptions, ImportReport, Importer, Problem, Progress};
 
 use super::App;
 use crate::bundles::{self, Taken, TakingArgs, is_bundle};
-use crate::errors::{Code, Failure, Outcome, Report};
+use crate::errors::{Code, Failure, Outcome};
 use crate::masking::MaskingArgs;
 use crate::output::Output;
 use crate::style::Ink;
@@ -24,11 +26,16 @@ const BAR: &str = "{spinner} {bytes:>10} of {total_bytes} {wide_bar} {eta:>4}  {
 const EXAMPLES: &str = "\
 EXAMPLES:
   threadkeep import --scan               every agent that is known and at home here
+  threadkeep import --scan --dry-run     where that is, how much lies there, and what would come
+  threadkeep import --scan --project ~/shop   also what agents keep inside of that project
   threadkeep import ~/.codex/sessions ~/.claude/projects
   threadkeep import session.jsonl --dry-run
   threadkeep import --scan --mask-secrets   without the keys and passwords in them
   threadkeep import --scan --agent codex --json | jq .problems
   threadkeep import threads.bundle --move /home/ann=/home/bob
+
+JSON: the report, and with --scan homes: [{agent, path, read}], to which --dry-run adds {files, bytes, report}. `read` says
+whether sessions of that agent can be read; what can't be read yet is only listed.
 
 Exits with 8 when files could not be imported; the others are.";
 
@@ -49,6 +56,9 @@ pub(super) struct ImportArgs {
     /// Look where the known agents keep their sessions
     #[arg(long)]
     scan: bool,
+    /// Look also where agents keep sessions inside of this project's folder; may be given several times
+    #[arg(long = "project", value_name = "DIR", requires = "scan")]
+    projects: Vec<PathBuf>,
     /// Only files of this agent, such as codex or claude-code
     #[arg(short, long)]
     agent: Option<String>,
@@ -64,9 +74,16 @@ pub(super) struct ImportArgs {
 /// Imports.
 pub(super) fn run(args: &ImportArgs, app: &mut App) -> Outcome {
     app.masking = args.masking.rules()?;
-    let (bundles, paths): (Vec<PathBuf>, Vec<PathBuf>) = paths(args)?.into_iter().partition(|path| is_bundle(path));
+    require_some(&args.paths)?;
+    let homes = if args.scan { homes::find(&args.projects, args.agent.as_deref())? } else { Vec::new() };
     let store = open(args, app)?;
-    let options = ImportOptions { agent: args.agent.clone(), dry_run: args.dry_run };
+    let options = ImportOptions { agent: args.agent.clone(), dry_run: args.dry_run, ..ImportOptions::default() };
+    let (bundles, mut paths): (Vec<PathBuf>, Vec<PathBuf>) =
+        args.paths.iter().cloned().partition(|path| is_bundle(path));
+    if args.scan && args.dry_run && bundles.is_empty() {
+        return homes::look(&store, &options, &paths, &homes, app);
+    }
+    paths.extend(homes.iter().filter(|home| home.is_read).map(|home| home.path.clone()));
     let bar = Bar::new();
     let report = Importer::new(&store, options).run(&paths, &mut |progress| bar.show(&progress));
     bar.0.finish_and_clear();
@@ -78,7 +95,10 @@ pub(super) fn run(args: &ImportArgs, app: &mut App) -> Outcome {
         taken.push(one);
     }
     if app.out.is_json() {
-        let mut document = serde_json::to_value(&report).unwrap_or_default();
+        let mut document = serde_json::to_value(&report)?;
+        if args.scan {
+            homes::list(&mut document, &homes);
+        }
         if let Some(fields) = document.as_object_mut().filter(|_| !taken.is_empty()) {
             fields.insert("bundles".to_owned(), taken.iter().map(Taken::document).collect());
         }
@@ -86,6 +106,7 @@ pub(super) fn run(args: &ImportArgs, app: &mut App) -> Outcome {
     } else {
         write(&mut app.out, args, &report)?;
         write_bundles(&mut app.out, &taken)?;
+        homes::write_unread(&mut app.out, &homes)?;
         write_next(&mut app.out, args, &store, &report)?;
     }
     Ok(if report.files.failed > 0 { Code::Partial } else { Code::Done })
@@ -135,22 +156,15 @@ fn write_bundles(out: &mut Output, taken: &[Taken]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn paths(args: &ImportArgs) -> Result<Vec<PathBuf>, Failure> {
-    let mut paths = args.paths.clone();
-    // A store is not made for what is surely a slip of the pen.
-    if let [first, ..] = paths.as_slice()
-        && paths.iter().all(|path| !path.exists())
-    {
-        let id = first.display().to_string();
-        return Err(Error::NotFound { what: "file or folder", id }.into());
+/// Refuses paths of which none is there: a store is not made for what is surely a slip of the pen.
+pub(super) fn require_some(paths: &[PathBuf]) -> Result<(), Failure> {
+    match paths {
+        [first, ..] if paths.iter().all(|path| !path.exists()) => {
+            let id = first.display().to_string();
+            Err(Error::NotFound { what: "file or folder", id }.into())
+        }
+        _ => Ok(()),
     }
-    if args.scan {
-        let home = etcetera::home_dir().ok().filter(|home| home.is_absolute());
-        let unknown = || Report::usage("no home folder is known to look in").hint("name the folders");
-        let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-        paths.extend(scan(&home.ok_or_else(unknown)?, &variable));
-    }
-    Ok(paths)
 }
 
 fn open(args: &ImportArgs, app: &App) -> Result<Store, Failure> {

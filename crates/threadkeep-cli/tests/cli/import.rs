@@ -75,6 +75,39 @@ fn a_thread_goes_to_newt_and_codewhale_and_comes_back() {
 }
 
 #[test]
+fn a_dry_scan_says_what_would_come_of_each_home() {
+    let sandbox = Sandbox::new();
+    let sessions = sandbox.path("home/.codex/sessions/2026/03/14");
+    std::fs::create_dir_all(&sessions).unwrap();
+    for file in std::fs::read_dir(samples().join("codex/sessions/2026/03/14")).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), sessions.join(file.file_name())).unwrap();
+    }
+    let zed = sandbox.path("home/.local/share/zed/threads");
+    std::fs::create_dir_all(&zed).unwrap();
+    std::fs::write(zed.join("threads.db"), [0; 2048]).unwrap();
+    std::fs::write(sandbox.path("project/.aider.chat.history.md"), "# aider chat started").unwrap();
+    let report = sandbox.json(&["import", "--scan", "--dry-run"]);
+    let homes = report["homes"].as_array().unwrap();
+    let home = |agent: &str| homes.iter().find(|home| home["agent"] == agent);
+    let codex = home("codex").unwrap();
+    assert_eq!((&codex["files"], &codex["report"]["threads"]["new"]), (&1.into(), &1.into()), "{codex}");
+    assert!(codex["bytes"].as_u64() > Some(0) && codex["read"] == true);
+    let zed = home("zed").unwrap();
+    assert_eq!((&zed["files"], &zed["bytes"]), (&1.into(), &2048.into()), "{zed}");
+    assert!(home("aider").is_none(), "projects are looked into when they are named");
+    assert_eq!(report["threads"]["new"], 1);
+    assert!(!sandbox.path("store").exists());
+    let words = sandbox.ok(&["import", "--scan", "--dry-run", "--project", "."]);
+    for part in ["codex", "1 new", "zed", "aider", "2.0 KiB", "nothing was stored"] {
+        assert!(words.contains(part), "{part} is missing in {words}");
+    }
+    let report = sandbox.json(&["import", "--scan"]);
+    assert_eq!(report["homes"].as_array().unwrap().len(), 2, "{report}");
+    assert_eq!(report["files"]["failed"], 0, "what can't be read yet is left alone");
+}
+
+#[test]
 fn what_can_not_be_imported_is_told() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.code(&["import", "/nowhere"]), 3);

@@ -38,6 +38,11 @@ impl Following {
         self.lines.recv_timeout(bound).ok()
     }
 
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
     /// The depth and the text of the next item.
     fn item(&self) -> (u64, String) {
         let item: Value = serde_json::from_str(&self.line()).unwrap();
@@ -45,7 +50,7 @@ impl Following {
     }
 
     /// How it ends, which it has to by itself.
-    fn end(&mut self) -> ExitStatus {
+    pub(crate) fn end(&mut self) -> ExitStatus {
         let bound = Instant::now() + HANG;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -166,7 +171,7 @@ fn a_signal_ends_it_at_once_after_whole_lines() {
     assert_eq!(following.item().0, 0);
     assert_eq!(following.item().0, 1);
     // Not an interrupt: who runs the tests in the background has them ignore it, and with them all that they start.
-    kill_process(Pid::from_child(&following.child), Signal::TERM).unwrap();
+    following.signal(Signal::TERM);
     let status = following.end();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15), "{status}");
     // The store is as it was, and is left to others.
