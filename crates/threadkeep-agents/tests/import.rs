@@ -95,7 +95,7 @@ fn every_sample_is_imported_once_verifies_and_is_given_back() {
     assert_eq!(report.threads, report.intact);
     for stamp in store.source_stamps("", 10_000).unwrap() {
         let path = PathBuf::from(&stamp.path);
-        // Of many files, and of rows, no one file is to be given back; `tests/sessions.rs` looks at them.
+        // Of many files, and of rows, no one file is to be given back; the test of sessions looks at them.
         if stamp.agent == "opencode" && (!path.is_file() || stamp.path.contains("/session/") || stamp.thread.is_none())
         {
             continue;
