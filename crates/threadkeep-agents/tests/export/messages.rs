@@ -17,7 +17,7 @@ enum Said {
     Text(Author, Standing, String),
     Media(Author, String, MediaData),
     Call(String, String, Value),
-    Result(String, bool, Vec<Said>),
+    Result(String, bool, Vec<Self>),
 }
 
 fn text() -> impl Strategy<Value = String> {
