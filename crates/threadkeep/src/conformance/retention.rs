@@ -6,9 +6,10 @@ use super::{ensure, ensure_eq, ensure_err, promises, say, texts, thread_with, wo
 use crate::blocking::{Store, Threads, Workspace};
 use crate::error::Error;
 use crate::{
-    Area, ChangeQuery, Host as _, JobEnd, ListQuery, MessageFormat, NewGoal, NewJob, NewMessage, NewRequest, NewRun,
-    NewThread, Principal, Protection, ReceiptQuery, RetainOptions, RetentionReceipt, RetentionReport, RetentionRule,
-    RetentionRules, RetentionStep, RunEnd, RunStatus, Shelf, Shelves, SystemHost, ThreadId, ThreadPatch,
+    Area, ChangeEntry, ChangeQuery, Host as _, JobEnd, ListQuery, MessageFormat, NewGoal, NewJob, NewMessage,
+    NewRequest, NewRun, NewThread, Principal, Protection, ReceiptQuery, RetainOptions, RetentionReceipt,
+    RetentionReport, RetentionRule, RetentionRules, RetentionStep, RunEnd, RunStatus, Shelf, Shelves, SystemHost,
+    ThreadId, ThreadPatch,
 };
 
 /// Rules without a grace, so that what was just made can be taken.
@@ -67,6 +68,17 @@ fn listed(at: &Threads, shelves: Shelves) -> Result<Vec<String>, Error> {
 
 fn receipts(at: &Threads) -> Result<Vec<RetentionReceipt>, Error> {
     Ok(at.retention_receipts(ReceiptQuery { limit: 1_000, ..ReceiptQuery::default() })?.entries)
+}
+
+/// Everything that the feed tells, once nothing of it is pending.
+fn told(store: &Store) -> Result<Vec<ChangeEntry>, Error> {
+    loop {
+        let page = store.changes(ChangeQuery::default())?;
+        if !page.pending {
+            return Ok(page.changes);
+        }
+        std::thread::yield_now();
+    }
 }
 
 promises! {
@@ -218,11 +230,11 @@ promises! {
         let at = workspace(store)?;
         several(&at, &["a", "b", "c", "d"])?;
         let live = thread_with(store, &["live"])?;
-        let before = (listed(store, Shelves::Both)?, store.changes(ChangeQuery::default())?.changes.len());
+        let before = (listed(store, Shelves::Both)?, told(store)?.len());
         let options = RetainOptions { dry_run: true, ..by(at_most(1)) };
         let dry = store.retain(options.clone())?;
         ensure!(dry.dry_run);
-        ensure_eq!((listed(store, Shelves::Both)?, store.changes(ChangeQuery::default())?.changes.len()), before);
+        ensure_eq!((listed(store, Shelves::Both)?, told(store)?.len()), before);
         ensure!(receipts(store)?.is_empty());
         let done = store.retain(by(at_most(1)))?;
         let facts = |report: &RetentionReport| {
@@ -347,8 +359,8 @@ promises! {
         ensure_eq!((names(&report.trashed), report.workspaces), (vec!["d", "e"], 1));
         let of = |at: &Threads| Ok::<_, Error>(names(&receipts(at)?).into_iter().map(str::to_owned).collect::<Vec<_>>());
         ensure_eq!((of(&at)?, of(&other)?), (vec!["b".to_owned(), "a".to_owned()], vec!["e".to_owned(), "d".to_owned()]));
-        let told = store.changes(ChangeQuery::default())?.changes;
-        let verbs: Vec<&str> = told.iter().filter(|it| it.area == Area::Retention.as_str()).map(|it| it.verb.as_str()).collect();
+        let changes = told(store)?;
+        let verbs: Vec<&str> = changes.iter().filter(|it| it.area == Area::Retention.as_str()).map(|it| it.verb.as_str()).collect();
         ensure_eq!(verbs, ["created", "deleted"]);
     }
 

@@ -577,7 +577,7 @@ impl<'a> Run<'a> {
                 Ok(bytes) => self.report.freed_bytes = bytes,
                 // It is gone all the same, and the next one gives its room back too.
                 Err(error) => {
-                    self.report.notices.push(format!("the room of what was purged is not given back: {error}"))
+                    self.report.notices.push(format!("the room of what was purged is not given back: {error}"));
                 }
             }
         }
