@@ -183,7 +183,7 @@ pub struct Query {
     /// The statement.
     pub sql: String,
     /// Rows that belong into each row, by its first column as `?1`.
-    pub within: Vec<Query>,
+    pub within: Vec<Self>,
 }
 
 /// Files of a session that stand for themselves, or within the record of another.

@@ -3,6 +3,7 @@
 mod line;
 mod live;
 mod view;
+mod write;
 
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,7 @@ use crate::codec::{Codec, KnownRecord, Place, Record, RecordNo, Shape, Skip, Sou
 use crate::conversation::Message;
 use crate::json::read;
 use crate::segments::{Segment, Segments, value_end};
+use crate::writer::{Invocation, Session, Writer};
 
 /// The format tag and short name.
 const NAME: &str = "gemini-cli";
@@ -90,6 +92,23 @@ impl Codec for GeminiCli {
 
     fn message(&self, kind: &Kind, content: &[u8]) -> Option<Message> {
         view::message(kind, content)
+    }
+
+    fn root(&self, home: &Path) -> Option<PathBuf> {
+        Some(home.to_owned())
+    }
+
+    fn place(&self, session: &Session) -> Option<PathBuf> {
+        Some(write::place(session))
+    }
+
+    fn writer(&self, session: &Session) -> Option<Box<dyn Writer>> {
+        Some(Box::new(write::GeminiWriter::new(session)))
+    }
+
+    fn resuming(&self, session: &Session) -> Option<Invocation> {
+        let arguments = vec!["--resume".to_owned(), session.uuid().to_string()];
+        Some(Invocation { program: "gemini", arguments })
     }
 
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader> {

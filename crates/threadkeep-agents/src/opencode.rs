@@ -2,6 +2,7 @@
 
 mod line;
 mod view;
+mod write;
 
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,7 @@ use crate::codec::{
 };
 use crate::conversation::Message;
 use crate::json::{one_line, read};
+use crate::writer::{Invocation, Session, Writer};
 
 /// The format tag and short name.
 const NAME: &str = "opencode";
@@ -124,6 +126,20 @@ impl Codec for OpenCode {
 
     fn message(&self, kind: &Kind, content: &[u8]) -> Option<Message> {
         view::message(kind, content)
+    }
+
+    fn writer(&self, session: &Session) -> Option<Box<dyn Writer>> {
+        Some(Box::new(write::OpenCodeWriter::new(session)))
+    }
+
+    fn taking_in(&self, file: &Path) -> Option<Invocation> {
+        let arguments = vec!["import".to_owned(), file.to_string_lossy().into_owned()];
+        Some(Invocation { program: NAME, arguments })
+    }
+
+    fn resuming(&self, session: &Session) -> Option<Invocation> {
+        let arguments = vec!["--session".to_owned(), write::session_id(session)];
+        Some(Invocation { program: NAME, arguments })
     }
 
     fn reader(&self, path: &Path, _state: Option<&[u8]>) -> Box<dyn SourceReader> {

@@ -3,6 +3,7 @@
 //! A writer is pure: messages in, bytes out. It opens no file and knows no store; the export does both. What it makes up (ids,
 //! times) follows from the session and from the message's place in it alone, so that the same thread gives the same file.
 
+mod answers;
 mod calls;
 mod database;
 mod losses;
@@ -14,6 +15,7 @@ use uuid::Uuid;
 
 use crate::conversation::{MediaData, Message};
 
+pub(crate) use answers::{Answer, Answers, texts};
 pub(crate) use calls::{Calls, tool_name};
 pub(crate) use database::image;
 pub(crate) use losses::{Losses, lost};

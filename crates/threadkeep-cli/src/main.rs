@@ -4,9 +4,11 @@
 #![recursion_limit = "256"]
 
 mod around;
+mod bundles;
 mod commands;
 mod conversation;
 mod drawing;
+mod encryption;
 mod errors;
 mod human;
 mod json;

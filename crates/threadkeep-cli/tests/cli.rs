@@ -12,6 +12,8 @@ mod agents;
 mod append;
 #[path = "cli/backup.rs"]
 mod backup;
+#[path = "cli/bundle.rs"]
+mod bundle;
 #[path = "cli/changes.rs"]
 mod changes;
 #[path = "cli/claims.rs"]

@@ -4,10 +4,13 @@
 
 mod follow;
 
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::backup::{BackupReport, RestoreReport};
 use crate::branch::Tree;
+use crate::bundle::{Bundle, BundleOptions, BundleReport, TakeBundle};
 use crate::checkpoints::{Checkpoint, CheckpointDiff, CheckpointInfo, CheckpointQuery, NewCheckpoint};
 use crate::claim::{ClaimInfo, ReleaseRequest};
 use crate::copy::{CopyProgress, CopyReport};
@@ -18,6 +21,7 @@ use crate::documents::{Document, DocumentInfo, DocumentQuery, NewDocument};
 use crate::error::Result;
 use crate::finding::Examination;
 use crate::goals::{Goal, GoalCheck, GoalPatch, GoalQuery, GoalUsage, NewGoal};
+use crate::host::Host;
 use crate::id::{
     Address, BranchId, ItemId, JobId, MessageId, PartId, RequestId, RoadmapId, RunId, ThreadId, WorkspaceId,
 };
@@ -178,6 +182,46 @@ impl Store {
         block_on(self.0.copy_from(&source.0, progress))
     }
 
+    /// Waits for [`crate::Store::write_bundle`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn write_bundle(
+        &self,
+        threads: &[ThreadId],
+        options: &BundleOptions,
+        out: &mut (dyn Write + Send),
+        progress: &mut (dyn FnMut(CopyProgress) + Send),
+    ) -> Result<BundleReport> {
+        block_on(self.0.write_bundle(threads, options, out, progress))
+    }
+
+    /// Waits for [`crate::Store::take_bundle`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn take_bundle(
+        &self,
+        bundle: &Bundle,
+        what: TakeBundle,
+        progress: &mut (dyn FnMut(CopyProgress) + Send),
+    ) -> Result<CopyReport> {
+        block_on(self.0.take_bundle(bundle, what, progress))
+    }
+
+    /// Waits for [`Bundle::open`].
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn open_bundle(input: &mut (dyn Read + Send), scratch: &Path, host: Arc<dyn Host>) -> Result<Bundle> {
+        block_on(Bundle::open(input, scratch, host))
+    }
+
+    /// The threads of a bundle, to read them without taking them in; not to be used when the bundle is gone.
+    pub fn of_bundle(bundle: &Bundle) -> Self {
+        Self::from_async(bundle.store().clone())
+    }
+
     /// Waits for [`crate::Store::mirror_rollouts`].
     ///
     /// # Errors
@@ -302,7 +346,7 @@ impl Store {
     ///
     /// # Errors
     /// As the async call.
-    pub fn proof(&self, thread: &ThreadId, out: &mut (dyn std::io::Write + Send)) -> Result<()> {
+    pub fn proof(&self, thread: &ThreadId, out: &mut (dyn Write + Send)) -> Result<()> {
         block_on(self.0.proof(thread, out))
     }
 

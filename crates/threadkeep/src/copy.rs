@@ -3,6 +3,7 @@
 //! Rows go as they are stored, so ids, hashes and bytes are the same on both sides, and a second copy carries only what is new.
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -99,13 +100,14 @@ impl Store {
             return Err(Error::invalid("source", "it is the same store, or a copy of its files"));
         }
         let listed = source.all_threads().await?.into_iter().map(|thread| (thread.id, thread.items)).collect();
-        self.carry(From::Store(source), listed, progress).await
+        self.carry(From::Store(source), &Terms::copy(), listed, progress).await
     }
 
     /// Carries threads, with the number of their items, from wherever they are.
     pub(crate) async fn carry(
         &self,
         from: From<'_>,
+        terms: &Terms,
         listed: Vec<(ThreadId, u64)>,
         progress: &mut (dyn FnMut(CopyProgress) + Send),
     ) -> Result<CopyReport> {
@@ -117,6 +119,7 @@ impl Store {
         };
         let mut copying = Copying {
             from,
+            terms,
             to: self,
             workspaces: HashMap::new(),
             carried: HashSet::new(),
@@ -129,10 +132,12 @@ impl Store {
             so_far.items_done += items;
             progress(so_far);
         }
-        copying.all_roadmaps().await?;
-        copying.loose_runs().await?;
-        if let From::Store(store) = from {
-            copying.report.open = store.inner.db.read(steering::open).await?;
+        if terms.with_everything {
+            copying.all_roadmaps().await?;
+            copying.loose_runs().await?;
+            if let From::Store(store) = from {
+                copying.report.open = store.inner.db.read(steering::open).await?;
+            }
         }
         self.sync().await?;
         // What was taken away there is taken away here: from the files too.
@@ -158,6 +163,74 @@ impl Store {
     pub(crate) async fn snapshot(&self, thread: &ThreadId) -> Result<Option<Snapshot>> {
         let thread = thread.clone();
         self.inner.db.read(move |tx| rows::snapshot(tx, &thread)).await
+    }
+}
+
+/// What is carried besides the threads that are named, and what of them may change what is here.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Terms {
+    /// Also what no thread leads to: the roadmaps of other workspaces, and runs of no thread.
+    pub(crate) with_everything: bool,
+    /// What becomes of threads that are here as well.
+    pub(crate) here: Here,
+    /// Folders of another machine, and what they are here.
+    pub(crate) moves: Vec<FolderMove>,
+}
+
+/// What becomes of a thread that is here as well, and of which there is more there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Here {
+    /// It becomes what it is there; what was taken away there is taken away here.
+    #[default]
+    Follows,
+    /// It becomes what it is there, and keeps the content that it has.
+    KeepsContent,
+    /// It stays as it is.
+    Stays,
+}
+
+impl Terms {
+    /// What a copy of a whole store carries.
+    pub(crate) fn copy() -> Self {
+        Self { with_everything: true, ..Self::default() }
+    }
+
+    /// The path by its new name, if it has one.
+    fn moved(&self, path: &str) -> Option<String> {
+        self.moves.iter().find_map(|one| one.moved(path))
+    }
+
+    /// The folder that a workspace of another machine is here, if it was moved to one that is there.
+    fn moved_folder(&self, info: &WorkspaceInfo) -> Option<PathBuf> {
+        let folders = info.folders().filter_map(|folder| self.moved(folder)).map(PathBuf::from);
+        folders.into_iter().find(|folder| folder.is_dir())
+    }
+}
+
+/// A folder that threads name, and what it is called where they go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FolderMove {
+    /// As the threads name it.
+    pub from: String,
+    /// As it is to be named.
+    pub to: String,
+}
+
+impl FolderMove {
+    /// The path by its new name, if it is this folder or lies in it. Both kinds of separators are known, since the paths may be of
+    /// another system.
+    pub fn moved(&self, path: &str) -> Option<String> {
+        let from = self.from.trim_end_matches(['/', '\\']);
+        let rest = path.strip_prefix(from)?;
+        let to = self.to.trim_end_matches(['/', '\\']);
+        match rest.chars().next() {
+            None => Some(to.to_owned()),
+            Some(separator @ ('/' | '\\')) if to.contains('/') || separator == '/' => {
+                Some(format!("{to}{}", rest.replace('\\', "/")))
+            }
+            Some('\\') => Some(format!("{to}{rest}")),
+            Some(_) => None,
+        }
     }
 }
 
@@ -269,6 +342,7 @@ enum Outcome {
 
 struct Copying<'a> {
     from: From<'a>,
+    terms: &'a Terms,
     to: &'a Store,
     /// The workspaces of the source, and what they are here.
     workspaces: HashMap<WorkspaceId, WorkspaceId>,
@@ -310,9 +384,18 @@ impl Copying<'_> {
                 let found = format!("items up to {extra}, which the source lacks");
                 return Err(Error::Conflict { what: "copy", expected: "an earlier state".to_owned(), found });
             }
-            if !is_new && source.is_same(target) {
-                self.report.equal += 1;
+            let is_same = match self.terms.here {
+                Here::Follows => source.is_same(target),
+                Here::KeepsContent => source.is_same_but_for_redactions(target),
+                Here::Stays => source.missing_in(target)?.is_empty(),
+            };
+            if !is_new && is_same {
+                self.report.equal += u64::from(source.has_same_log(target));
                 return Ok(Outcome::Unchanged);
+            }
+            if !is_new && self.terms.here == Here::Stays {
+                let expected = "a thread that is not here yet: what is masked there replaces nothing here".to_owned();
+                return Err(Error::Conflict { what: "copy", expected, found: "an earlier state of it".to_owned() });
             }
         }
         for ancestor in self.ancestors(&source).await? {
@@ -357,7 +440,7 @@ impl Copying<'_> {
         if !whole {
             let target = self.to.snapshot(&source.id).await?;
             let has_all = |target: Snapshot| {
-                source.missing_in(&target).is_ok_and(|missing| missing.is_empty()) && !source.is_redacted_since(&target)
+                source.missing_in(&target).is_ok_and(|missing| missing.is_empty()) && !self.takes_away(source, &target)
             };
             if target.is_some_and(has_all) {
                 self.carried.insert(source.id.clone());
@@ -401,7 +484,7 @@ impl Copying<'_> {
         for missing in source.missing_in(&now)? {
             self.carry_branch(&source, missing, epoch).await?;
         }
-        if source.is_redacted_since(&now) {
+        if self.takes_away(&source, &now) {
             self.carry_redactions(&source).await?;
         }
         if !whole {
@@ -414,7 +497,8 @@ impl Copying<'_> {
         if source.state != target.state && (target.shelf == 3 || source.has_other_state(&target)) {
             self.carry_state(&source).await?;
         }
-        let metadata = self.from.metadata(&source.id).await?;
+        let mut metadata = self.from.metadata(&source.id).await?;
+        metadata.move_folders(|path| self.terms.moved(path));
         let files: Vec<FileStamp> = source.files.iter().filter(|file| !target.files.contains(file)).cloned().collect();
         let is_foreign = matches!(self.from, From::Rollouts(_));
         let finish = move |tx: &mut dyn crate::db::Tx| {
@@ -430,6 +514,11 @@ impl Copying<'_> {
             self.carry_file(&thread, &file.path).await?;
         }
         Ok(())
+    }
+
+    /// Whether content that was taken away there is to be taken away here.
+    fn takes_away(&self, source: &Snapshot, target: &Snapshot) -> bool {
+        self.terms.here == Here::Follows && source.is_redacted_since(target)
     }
 
     async fn carry_branch(&mut self, source: &Snapshot, missing: Missing<'_>, epoch: i64) -> Result<()> {
@@ -690,7 +779,11 @@ impl Copying<'_> {
     }
 
     /// Makes a workspace one of here, with its roadmaps: threads that come are linked to them.
-    async fn adopt(&mut self, id: WorkspaceId, info: WorkspaceInfo) -> Result<WorkspaceId> {
+    async fn adopt(&mut self, id: WorkspaceId, mut info: WorkspaceInfo) -> Result<WorkspaceId> {
+        if let Some(folder) = self.terms.moved_folder(&info) {
+            // Its keys of the other machine lead here from now on.
+            info.id = self.to.workspace(&folder).await?.info().id;
+        }
         let here = self.to.inner.db.write(Sync::Written, move |tx| workspaces::adopt(tx, &info)).await?;
         self.workspaces.insert(id, here);
         self.carry_roadmaps(id, here).await?;

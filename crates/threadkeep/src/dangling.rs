@@ -118,8 +118,9 @@ impl Search {
         let is_answer =
             *item.kind == Kind::ToolResult || parts.iter().any(|part| matches!(part, Part::ToolResult { .. }));
         let is_call = *item.kind == Kind::ToolCall || parts.iter().any(|part| matches!(part, Part::ToolCall { .. }));
+        let within = answered_within(parts);
         if is_answer {
-            self.answer(parts);
+            self.answer(parts, &within);
         }
         let is_said = matches!(item.kind, Kind::Message | Kind::Reasoning | Kind::Compaction);
         // Calls that are made together come one after the other; one that follows a result was made in the knowledge of it.
@@ -127,7 +128,7 @@ impl Search {
             self.go_past(item.at.depth);
         }
         if is_call && item.awaits {
-            self.call(item);
+            self.call(item, &within);
         }
     }
 
@@ -146,7 +147,7 @@ impl Search {
         lacks
     }
 
-    fn answer(&mut self, parts: &[Part]) {
+    fn answer(&mut self, parts: &[Part], within: &[&str]) {
         let mut ids: Vec<&str> = parts
             .iter()
             .filter_map(|part| if let Part::ToolResult { call_id, .. } = part { Some(call_id.as_str()) } else { None })
@@ -155,7 +156,7 @@ impl Search {
             // Nothing of it can be read any more, so it may answer any of them.
             ids.push("");
         }
-        for id in ids {
+        for id in ids.into_iter().filter(|id| !within.contains(id)) {
             let found = self.open.iter().position(|call| call.call_id == id);
             let found = found.or_else(|| (id.is_empty() && !self.open.is_empty()).then_some(0));
             match found {
@@ -174,7 +175,7 @@ impl Search {
         self.has_answers = false;
     }
 
-    fn call(&mut self, item: &Seen<'_>) {
+    fn call(&mut self, item: &Seen<'_>, within: &[&str]) {
         let mut calls: Vec<(&str, &str)> = item
             .view
             .parts
@@ -187,6 +188,7 @@ impl Search {
         if calls.is_empty() {
             calls.push(("", ""));
         }
+        calls.retain(|(call_id, _)| !within.contains(call_id));
         self.open.extend(calls.into_iter().map(|(call_id, tool)| Dangling {
             call_id: call_id.to_owned(),
             tool: tool.to_owned(),
@@ -225,6 +227,16 @@ pub(crate) fn words_of_receipt(calls: usize, rewritten: u64, from: Address) -> S
 /// What came of a turn whose holder ended before it.
 pub(crate) const LEFT_OPEN: (TurnStatus, &str) = (TurnStatus::Interrupted, "whoever began it ended before it did");
 
+/// The calls of an item whose results stand in it, too, as some agents keep them.
+fn answered_within(parts: &[Part]) -> Vec<&str> {
+    let called = |id: &str| parts.iter().any(|part| matches!(part, Part::ToolCall { call_id, .. } if call_id == id));
+    let results = parts.iter().filter_map(|part| match part {
+        Part::ToolResult { call_id, .. } if !call_id.is_empty() => Some(call_id.as_str()),
+        _ => None,
+    });
+    results.filter(|id| called(id)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Lacks, Search, Seen};
@@ -235,12 +247,14 @@ mod tests {
     enum Step<'a> {
         Call(&'a [&'a str]),
         Held(&'a str),
+        /// An answer whose calls have their results within, and one that has none.
+        Whole(&'a [&'a str], Option<&'a str>),
         Result(&'a [&'a str]),
         Gone,
         Say,
         Note,
     }
-    use Step::{Call, Gone, Held, Note, Result, Say};
+    use Step::{Call, Gone, Held, Note, Result, Say, Whole};
 
     fn search(steps: &[Step<'_>]) -> Lacks {
         let mut search = Search::default();
@@ -253,6 +267,10 @@ mod tests {
             let (kind, parts) = match step {
                 Call(ids) => (Kind::ToolCall, ids.iter().map(call).collect()),
                 Held(id) => (Kind::ToolCall, vec![call(id)]),
+                Whole(ids, open) => {
+                    let paired = ids.iter().flat_map(|id| [call(id), result(id)]);
+                    (Kind::Message, paired.chain(open.iter().map(call)).collect())
+                }
                 Result(ids) => (Kind::ToolResult, ids.iter().map(result).collect()),
                 Gone => (Kind::ToolResult, Vec::new()),
                 Say => (Kind::Message, vec![Part::Text { text: "x".into() }]),
@@ -272,6 +290,15 @@ mod tests {
 
     fn one(id: &str, at: u32, before: Option<u32>) -> (String, u32, Option<u32>) {
         (id.to_owned(), at, before)
+    }
+
+    #[test]
+    fn a_result_within_the_item_of_its_call_answers_it() {
+        let lacks = search(&[Whole(&["a", "b"], None), Say, Whole(&["a"], None)]);
+        assert_eq!((lacks.dangling.len(), lacks.without_call), (0, 0));
+        assert_eq!(found(&[Whole(&["a"], Some("b")), Say]), [one("b", 0, Some(1))]);
+        // What was called before and not answered stays so.
+        assert_eq!(found(&[Call(&["a"]), Whole(&["b"], None), Say]), [one("a", 0, Some(1))]);
     }
 
     #[test]

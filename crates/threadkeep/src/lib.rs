@@ -33,6 +33,7 @@
 mod backup;
 pub mod blocking;
 mod branch;
+mod bundle;
 pub mod chain;
 mod changes;
 mod checkpoints;
@@ -93,10 +94,11 @@ mod readme {}
 
 pub use backup::{BackupReport, RestoreReport};
 pub use branch::{Branch, Tree};
+pub use bundle::{BUNDLE_MAGIC, Bundle, BundleManifest, BundleOptions, BundleReport, BundledThread, TakeBundle};
 pub use changes::{ActivityPage, ActivityQuery, Area, ChangeEntry, ChangePage, ChangeQuery, ThreadActivity, Verb};
 pub use checkpoints::{Checkpoint, CheckpointDiff, CheckpointInfo, CheckpointQuery, NewCheckpoint};
 pub use claim::{ClaimInfo, Holder, ReleaseRequest};
-pub use copy::{CopyProblem, CopyProgress, CopyReport};
+pub use copy::{CopyProblem, CopyProgress, CopyReport, FolderMove};
 pub use dangling::{ClosedCall, TurnRepair};
 #[cfg(feature = "postgres")]
 #[doc(hidden)]

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::concurrency::block_on;
-use crate::copy::{CopyProblem, CopyProgress, CopyReport, From};
+use crate::copy::{CopyProblem, CopyProgress, CopyReport, From, Terms};
 use crate::db::{Sync, Tx};
 use crate::error::{Error, Result};
 use crate::finding::Examination;
@@ -568,7 +568,7 @@ async fn rebuild(store: &Store, read: Read, progress: &mut (dyn FnMut(CopyProgre
         // A stub comes with those who share its items.
         (rollout.metadata.shelf().ok()? != Shelf::Stub).then_some((thread, rollout.report.items))
     });
-    report.carried = store.carry(From::Rollouts(&rollouts), listed.collect(), progress).await?;
+    report.carried = store.carry(From::Rollouts(&rollouts), &Terms::copy(), listed.collect(), progress).await?;
     let mut read: Vec<&RolloutReport> = rollouts.values().map(|rollout| &rollout.report).collect();
     read.sort_by_key(|of| &of.file);
     for of in read {

@@ -57,6 +57,20 @@ pub struct WorkspaceInfo {
     pub keys: Vec<(String, String)>,
 }
 
+impl WorkspaceInfo {
+    /// The folders that its keys name, on whatever machine.
+    pub(crate) fn folders(&self) -> impl Iterator<Item = &str> {
+        self.keys.iter().filter_map(|(kind, key)| {
+            let path = key.strip_prefix(kind.as_str())?.strip_prefix(':')?.split_once(':')?.1;
+            match kind.as_str() {
+                "path" => Some(path),
+                "git" => Some(path.trim_end_matches(".git").trim_end_matches(['/', '\\'])),
+                _ => None,
+            }
+        })
+    }
+}
+
 /// The keys of a project, strongest first, and its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Keys {

@@ -28,6 +28,7 @@ mod concurrency {
 mod src {
     pub(crate) mod backup;
     pub(crate) mod branch;
+    pub(crate) mod bundle;
     pub(crate) mod chain;
     pub(crate) mod changes;
     pub(crate) mod checkpoints;
@@ -81,10 +82,10 @@ mod src {
 }
 // The files of the library name each other from the root.
 use src::{
-    backup, branch, chain, changes, checkpoints, claim, claims, content, copy, cursor, dangling, db, documents, error,
-    examine, finding, follow, goals, host, id, inbox, item, jobs, keys, live, log, planted, records, repair, requests,
-    roadmaps, rollout, runs, screen, seal, seals, search, secrets, sources, stats, store, thread, thread_list,
-    thread_store, threads, time, tools, turn, turns, view, workspaces, writers,
+    backup, branch, bundle, chain, changes, checkpoints, claim, claims, content, copy, cursor, dangling, db, documents,
+    error, examine, finding, follow, goals, host, id, inbox, item, jobs, keys, live, log, planted, records, repair,
+    requests, roadmaps, rollout, runs, screen, seal, seals, search, secrets, sources, stats, store, thread,
+    thread_list, thread_store, threads, time, tools, turn, turns, view, workspaces, writers,
 };
 // And these as the library shows them.
 use id::ThreadId;

@@ -154,15 +154,15 @@ impl Line {
             });
         }
         match self.kind.as_deref().or(self.role.as_deref()) {
-            Some("user" | "function" | "tool") => Some(self.from_user(gathered)),
-            Some("gemini" | "model") => Some(self.from_model()),
+            Some("user" | "function" | "tool") => Some(self.of_user(gathered)),
+            Some("gemini" | "model") => Some(self.of_model()),
             Some(_) => Some(Class::Event),
             None if self.is_header() || self.last_updated.0.is_some() => Some(Class::Beside),
             None => None,
         }
     }
 
-    fn from_user(&self, gathered: &Gathered) -> Class {
+    fn of_user(&self, gathered: &Gathered) -> Class {
         let mut answers = self.answers().peekable();
         if answers.peek().is_some() {
             // What stands in the call already is not shown twice.
@@ -171,7 +171,7 @@ impl Line {
         if is_injected(self.said()) { Class::Context } else { Class::Prompt }
     }
 
-    fn from_model(&self) -> Class {
+    fn of_model(&self) -> Class {
         let says = has_text(self.said()) || self.thoughts.iter().next().is_some();
         if !says && self.tool_calls.iter().next().is_some() { Class::Calls } else { Class::Answer }
     }

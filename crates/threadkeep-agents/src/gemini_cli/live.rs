@@ -90,7 +90,7 @@ impl Live {
             let id = line.rewind_to.as_deref().map(key).unwrap_or_default();
             let known = self.messages.iter().find(|known| known.id == id).map(|known| known.before);
             // A message of the list that was set: what stands before it can't be told from what stands behind.
-            let within = set.is_some_and(|set| set.contains(&id)).then(|| next.place);
+            let within = set.is_some_and(|set| set.contains(&id)).then_some(next.place);
             return Note { flags: REWINDS, place: known.or(within).unwrap_or(NONE), id };
         }
         let has_text = if has_text(line.said()) { HAS_TEXT } else { 0 };

@@ -100,25 +100,25 @@ fn list<'a>(record: &'a Value, key: &str) -> &'a [Value] {
 }
 
 fn answer(record: &Value) -> Vec<Piece> {
-    let mut parts: Vec<Piece> = list(record, "thoughts").iter().map(thought).collect();
+    let mut parts: Vec<Piece> = list(record, "thoughts").iter().map(thought).map(Ok).collect();
     parts.extend(said(record));
     parts.extend(calls(record));
     parts
 }
 
-fn thought(thought: &Value) -> Piece {
+fn thought(thought: &Value) -> Block {
     let said = [str_at(thought, "subject"), str_at(thought, "description"), str_at(thought, "text")];
     let said: Vec<&str> = said.into_iter().filter(|text| !text.is_empty()).collect();
-    Ok(Block::Reasoning { text: said.join("\n") })
+    Block::Reasoning { text: said.join("\n") }
 }
 
 /// What was said, under the key of either form.
 fn said(record: &Value) -> Vec<Piece> {
     match record.get("content").or_else(|| record.get("parts")).unwrap_or(&Value::Null) {
-        Value::Array(pieces) => pieces.iter().filter_map(piece).collect(),
+        Value::Array(pieces) => pieces.iter().map(piece).collect(),
         Value::Null => Vec::new(),
         Value::String(text) if text.is_empty() => Vec::new(),
-        object @ Value::Object(_) => piece(object).into_iter().collect(),
+        object @ Value::Object(_) => vec![piece(object)],
         other => vec![Ok(Block::Text(text_of(other)))],
     }
 }
@@ -131,22 +131,22 @@ fn all(record: &Value) -> Vec<Piece> {
     }
 }
 
-fn piece(piece: &Value) -> Option<Piece> {
+fn piece(piece: &Value) -> Piece {
     if let Some(data) = piece.get("inlineData").or_else(|| piece.get("fileData")) {
         let media_type = Some(str_at(data, "mimeType")).filter(|kind| !kind.is_empty()).unwrap_or("file");
         let inline = Some(str_at(data, "data")).filter(|data| !data.is_empty());
-        return Some(Ok(match inline {
+        return Ok(match inline {
             Some(data) => Block::Media { media_type: media_type.to_owned(), data: MediaData::Base64(data.to_owned()) },
             None => Block::media_of_url(str_at(data, "fileUri"), media_type),
-        }));
+        });
     }
     if let Some(call) = piece.get("functionCall") {
-        return Some(Ok(self::call(call)));
+        return Ok(self::call(call));
     }
     if let Some(response) = piece.get("functionResponse") {
-        return Some(Ok(result(response, str_at(response, "id"), false)));
+        return Ok(result(response, str_at(response, "id"), false));
     }
-    Some(match piece {
+    match piece {
         Value::String(text) => Ok(Block::Text(text.clone())),
         other => match other.get("text") {
             Some(text) if other.get("thought") == Some(&Value::Bool(true)) => {
@@ -155,7 +155,7 @@ fn piece(piece: &Value) -> Option<Piece> {
             Some(text) => Ok(Block::Text(text_of(text))),
             None => Err(one_line(&text_of(other), NOTE_CHARS)),
         },
-    })
+    }
 }
 
 /// The calls of an answer, each with its result where it has one.
@@ -170,7 +170,7 @@ fn calls(record: &Value) -> Vec<Piece> {
                 for piece in results {
                     match piece.get("functionResponse") {
                         Some(response) => pieces.push(Ok(result(response, id, failed))),
-                        None => pieces.extend(self::piece(piece)),
+                        None => pieces.push(self::piece(piece)),
                     }
                 }
             }
@@ -193,7 +193,7 @@ fn result(response: &Value, call_id: &str, failed: bool) -> Block {
     let is_error = failed || body.get("error").is_some_and(|error| !error.is_null());
     let mut content = vec![Block::Text(text_of(said.unwrap_or(body)))];
     // Pictures stand beside the response.
-    content.extend(list(response, "parts").iter().filter_map(piece).filter_map(Result::ok));
+    content.extend(list(response, "parts").iter().map(piece).filter_map(Result::ok));
     Block::Result { id: call_id.to_owned(), content, is_error }
 }
 

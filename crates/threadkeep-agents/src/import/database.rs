@@ -160,7 +160,7 @@ impl Database {
         for query in queries {
             if let Err(failure) = self.rows_of(query, params, &mut made, take) {
                 match failure {
-                    Unread::Database(error) => take(made.damaged(query.name, &[], reason(&error)))?,
+                    Unread::Database(error) => take(made.damaged(query.name, &[], &reason(&error)))?,
                     Unread::Taking(failure) => return Err(failure),
                 }
             }
@@ -175,19 +175,17 @@ impl Database {
         made: &mut Made,
         take: &mut Take<'_>,
     ) -> Result<(), Unread> {
-        {
-            let mut statement = self.connection.prepare_cached(&query.sql)?;
-            let names: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
-            let mut rows = statement.query(params)?;
-            while let Some(row) = rows.next()? {
-                let mut line = format!("{{\"table\":{}", Value::from(query.name)).into_bytes();
-                self.render(query, &names, row, &mut line)?;
-                if line.len() > MAX_LINE_BYTES {
-                    let reason = format!("a row is longer than {MAX_LINE_BYTES} bytes");
-                    take(made.damaged(query.name, &[], reason))?;
-                } else {
-                    take(made.record(line))?;
-                }
+        let mut statement = self.connection.prepare_cached(&query.sql)?;
+        let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
+        let mut rows = statement.query(params)?;
+        while let Some(row) = rows.next()? {
+            let mut line = format!("{{\"table\":{}", Value::from(query.name)).into_bytes();
+            self.render(query, &names, row, &mut line)?;
+            if line.len() > MAX_LINE_BYTES {
+                let reason = format!("a row is longer than {MAX_LINE_BYTES} bytes");
+                take(made.damaged(query.name, &[], &reason))?;
+            } else {
+                take(made.record(line))?;
             }
         }
         Ok(())
@@ -210,7 +208,7 @@ impl Database {
         for inner in &query.within {
             out.extend_from_slice(format!(",{}:[", Value::from(inner.name)).as_bytes());
             let mut statement = self.connection.prepare_cached(&inner.sql)?;
-            let names: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+            let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
             let mut rows = statement.query([row.get_ref(0)?.as_str().unwrap_or_default()])?;
             let mut first = true;
             while let Some(row) = rows.next()? {

@@ -20,7 +20,7 @@ struct Member {
     size: u64,
     mtime: i64,
     /// The files that stand within its record, by their key.
-    within: Vec<(&'static str, Vec<Member>)>,
+    within: Vec<(&'static str, Vec<Self>)>,
 }
 
 /// What tells that a session's files have not changed.
@@ -64,11 +64,11 @@ pub(super) fn read(codec: &dyn Codec, session: &Path, take: &mut Take<'_>) -> Re
         let record = record(&root, member, &mut damaged);
         let segment = match record {
             Ok(bytes) => made.record(bytes),
-            Err(Damage { name, bytes, reason }) => made.damaged(&name, &bytes, reason),
+            Err(Damage { name, bytes, reason }) => made.damaged(&name, &bytes, &reason),
         };
         take(segment)?;
         for Damage { name, bytes, reason } in damaged {
-            take(made.damaged(&name, &bytes, reason))?;
+            take(made.damaged(&name, &bytes, &reason))?;
         }
     }
     Ok(())

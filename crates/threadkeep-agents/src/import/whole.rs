@@ -100,7 +100,7 @@ impl Made {
     }
 
     /// Bytes that can't be read, below a line that names where they are from.
-    pub(super) fn damaged(&mut self, name: &str, bytes: &[u8], reason: String) -> Segment {
+    pub(super) fn damaged(&mut self, name: &str, bytes: &[u8], reason: &str) -> Segment {
         let Position { offset, line } = self.0;
         let head = serde_json::json!({ "file": name }).to_string();
         let bytes = [head.as_bytes(), b"\n", bytes, b"\n"].concat();

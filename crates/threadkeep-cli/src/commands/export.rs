@@ -1,12 +1,13 @@
 //! `threadkeep export`
 
+mod bundle;
 mod file;
 pub(super) mod to;
 mod verbatim;
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use super::App;
 use crate::errors::{Outcome, Report};
@@ -20,6 +21,8 @@ EXAMPLES:
   threadkeep export 019a2284 --to codex --home ~/copies/codex --json | jq .losses
   threadkeep export 019a2284 --verbatim > session.jsonl
   threadkeep export 019a2284 --verbatim --mask-secrets -o to-share.jsonl
+  threadkeep export 019a2284 019a2291 --bundle -o threads.bundle
+  threadkeep export - --bundle --unmasked --encrypt-to age1… -o threads.bundle.age
 
 JSON: with --to {thread, agent, session, file, bytes, written, records, messages, losses: [{what, count}], companions}
 `records` stand as their agent wrote them, `messages` were written anew.";
@@ -29,18 +32,30 @@ JSON: with --to {thread, agent, session, file, bytes, written, records, messages
 /// --to gives what that agent opens and goes on with. A thread of the same agent comes back with its own records, as they are; what
 /// another agent has no place for is left out and told. --verbatim gives the bytes of the file that it was imported from, exactly,
 /// as far as they are imported. Where secrets were masked when it was imported, or are masked now, it says that the bytes differ.
+///
+/// --bundle puts threads with all that hangs on them into one file, which `import` takes in. Secrets are masked in it unless it is
+/// told otherwise; the chains still verify.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
+#[command(group = ArgGroup::new("form").args(["to", "verbatim", "bundle"]).required(true))]
 pub(super) struct ExportArgs {
-    /// The thread; with @DEPTH its path ends there
-    #[arg(value_name = "THREAD[@DEPTH]")]
-    thread: String,
+    /// The thread; with @DEPTH its path ends there. --bundle takes several
+    #[arg(value_name = "THREAD[@DEPTH]", required = true)]
+    threads: Vec<String>,
     /// The agent to write for: claude-code, codex …
-    #[arg(long, value_name = "AGENT", required_unless_present = "verbatim")]
+    #[arg(long, value_name = "AGENT")]
     to: Option<String>,
     /// The imported file's own bytes
-    #[arg(long, conflicts_with = "to")]
+    #[arg(long)]
     verbatim: bool,
+    /// Threads with all that hangs on them, in one file that `import` takes in
+    #[arg(long)]
+    bundle: bool,
+    /// Leave secrets as they are
+    #[arg(long, requires = "bundle", conflicts_with_all = ["mask_secrets", "patterns", "files"])]
+    unmasked: bool,
+    #[command(flatten)]
+    bundling: bundle::BundleArgs,
     /// Which imported file, where a thread has several
     #[arg(long, value_name = "PATH", requires = "verbatim")]
     source: Option<String>,
@@ -50,7 +65,7 @@ pub(super) struct ExportArgs {
     #[command(flatten)]
     placing: to::PlacingArgs,
     /// Put it where the agent lists it, in its home here
-    #[arg(long, conflicts_with_all = ["output", "verbatim"])]
+    #[arg(long, requires = "to", conflicts_with = "output")]
     install: bool,
     #[command(flatten)]
     masking: MaskingArgs,
@@ -63,8 +78,14 @@ pub(super) fn run(args: &ExportArgs, app: &mut App) -> Outcome {
         let report = Report::usage("without -o FILE the output is the file itself, not a document");
         return Err(report.into());
     }
+    if args.bundle {
+        return bundle::run(args, app);
+    }
+    let [thread] = args.threads.as_slice() else {
+        return Err(Report::usage("one thread at a time").hint("--bundle takes several").into());
+    };
     match &args.to {
-        Some(agent) => to::run(args, agent, is_placed, app),
-        None => verbatim::run(args, app),
+        Some(agent) => to::run(args, thread, agent, is_placed, app),
+        None => verbatim::run(args, thread, app),
     }
 }

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use threadkeep::blocking::Store;
-use threadkeep::{Error, StoreOptions};
+use threadkeep::{Error, StoreOptions, ThreadId};
 use threadkeep_agents::import::{ImportOptions, ImportReport, Importer, Problem, Progress, scan};
 
 use super::App;
+use crate::bundles::{self, Taken, TakingArgs, is_bundle};
 use crate::errors::{Code, Failure, Outcome, Report};
 use crate::masking::MaskingArgs;
 use crate::output::Output;
@@ -27,6 +28,7 @@ EXAMPLES:
   threadkeep import session.jsonl --dry-run
   threadkeep import --scan --mask-secrets   without the keys and passwords in them
   threadkeep import --scan --agent codex --json | jq .problems
+  threadkeep import threads.bundle --move /home/ann=/home/bob
 
 Exits with 8 when files could not be imported; the others are.";
 
@@ -35,6 +37,9 @@ Exits with 8 when files could not be imported; the others are.";
 /// Files are read and never changed. Importing again is cheap and safe: an unchanged file costs a look, of a grown one the
 /// new part is read, and what was changed at its beginning becomes a branch. What can't be read is reported by line, and
 /// its bytes are kept all the same.
+///
+/// A bundle that `export --bundle` made gives its threads as `copy` does: it is verified first, what is here already stays, and no
+/// content is taken away.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ImportArgs {
@@ -51,26 +56,83 @@ pub(super) struct ImportArgs {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
+    taking: TakingArgs,
+    #[command(flatten)]
     masking: MaskingArgs,
 }
 
 /// Imports.
 pub(super) fn run(args: &ImportArgs, app: &mut App) -> Outcome {
     app.masking = args.masking.rules()?;
-    let paths = paths(args)?;
+    let (bundles, paths): (Vec<PathBuf>, Vec<PathBuf>) = paths(args)?.into_iter().partition(|path| is_bundle(path));
     let store = open(args, app)?;
     let options = ImportOptions { agent: args.agent.clone(), dry_run: args.dry_run };
     let bar = Bar::new();
     let report = Importer::new(&store, options).run(&paths, &mut |progress| bar.show(&progress));
     bar.0.finish_and_clear();
-    let report = report?;
+    let mut report = report?;
+    let mut taken = Vec::new();
+    for path in &bundles {
+        let one = bundles::take(path, &args.taking, &store, args.dry_run)?;
+        add(&mut report, &one);
+        taken.push(one);
+    }
     if app.out.is_json() {
-        app.out.document(&report)?;
+        let mut document = serde_json::to_value(&report).unwrap_or_default();
+        if let Some(fields) = document.as_object_mut().filter(|_| !taken.is_empty()) {
+            fields.insert("bundles".to_owned(), taken.iter().map(Taken::document).collect());
+        }
+        app.out.document(&document)?;
     } else {
         write(&mut app.out, args, &report)?;
+        write_bundles(&mut app.out, &taken)?;
         write_next(&mut app.out, args, &store, &report)?;
     }
     Ok(if report.files.failed > 0 { Code::Partial } else { Code::Done })
+}
+
+/// Counts what was taken of a bundle as if it were a file whose records are its items.
+fn add(report: &mut ImportReport, taken: &Taken) {
+    let problems = taken.report.as_ref().map_or(&[][..], |report| &report.problems);
+    let file = taken.file.display().to_string();
+    report.problems.extend(problems.iter().map(|problem| {
+        let reason = format!("thread {}: {}", problem.thread, problem.reason);
+        Problem { file: file.clone(), line: 0, reason }
+    }));
+    let threads = taken.bundle.manifest().threads.len() as u64;
+    let (new, updated, imported) = match &taken.report {
+        Some(report) => (report.new, report.updated, report.items.min(taken.items())),
+        None => (taken.new, 0, 0),
+    };
+    let skipped: u64 = {
+        let is_left = |id: &ThreadId| problems.iter().any(|problem| problem.thread == *id);
+        taken.bundle.manifest().threads.iter().filter(|thread| is_left(&thread.id)).map(|thread| thread.items).sum()
+    };
+    report.files.read += 1;
+    report.threads.new += new;
+    report.threads.updated += updated;
+    report.threads.unchanged += threads.saturating_sub(new + updated + problems.len() as u64);
+    report.items.read += taken.items();
+    report.items.imported += imported;
+    report.items.skipped += skipped;
+    report.items.unchanged += taken.items().saturating_sub(imported + skipped);
+}
+
+fn write_bundles(out: &mut Output, taken: &[Taken]) -> Result<(), Failure> {
+    for one in taken {
+        let manifest = one.bundle.manifest();
+        let made = human::date(manifest.created_at);
+        let masked = if manifest.masked { ", secrets masked" } else { "" };
+        let sealed = match one.bundle.sealed_by() {
+            [] => String::new(),
+            keys => format!(", sealed by {}", keys.join(", ")),
+        };
+        out.line(format!(
+            "  bundle   {}: made {made}{masked}{sealed}",
+            text::one_line(&one.file.display().to_string())
+        ))?;
+    }
+    Ok(())
 }
 
 fn paths(args: &ImportArgs) -> Result<Vec<PathBuf>, Failure> {

@@ -65,7 +65,13 @@ statements! {
     KEEP_EPOCH = "INSERT INTO counters (name, value) SELECT 'purged-epoch', epoch FROM threads WHERE id = ?1 ON CONFLICT (name)
         DO UPDATE SET value = CASE WHEN counters.value < excluded.value THEN excluded.value ELSE counters.value END";
     DELETE_THREAD = "DELETE FROM threads WHERE id = ?1";
+    MARK_STUBS = "UPDATE threads SET status = 'purging' WHERE shelf = 3";
     UNMARK = "UPDATE threads SET status = 'completed' WHERE id = ?1";
+}
+
+/// Marks every stub, so that the next steps take from each what nobody reaches.
+pub(crate) fn mark_stubs(tx: &mut dyn Tx) -> Result<usize> {
+    tx.execute(MARK_STUBS, &[])
 }
 
 /// What a purge took and left.

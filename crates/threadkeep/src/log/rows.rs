@@ -260,8 +260,12 @@ impl BranchRow {
 impl Snapshot {
     /// Whether the other store has the same of this thread.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
+        !self.is_redacted_since(other) && self.is_same_but_for_redactions(other)
+    }
+
+    /// As [`Snapshot::is_same`], whatever content is still there.
+    pub(crate) fn is_same_but_for_redactions(&self, other: &Self) -> bool {
         !self.is_later_than(other)
-            && !self.is_redacted_since(other)
             && self.has_same_log(other)
             && self.files == other.files
             && !self.has_other_state(other)
@@ -669,7 +673,21 @@ pub(crate) fn put_turns(tx: &mut dyn Tx, thread: &ThreadId, turns: &[TurnRow]) -
 #[derive(Debug)]
 pub(crate) struct Metadata(Vec<Owned>);
 
+/// The columns of `DETAILS` that name folders of the machine that the thread was written on.
+const FOLDER_COLUMNS: [usize; 2] = [18, 19];
+
 impl Metadata {
+    /// Gives the folders that the thread names their names of here.
+    pub(crate) fn move_folders(&mut self, moved: impl Fn(&str) -> Option<String>) {
+        for column in FOLDER_COLUMNS {
+            if let Some(Owned::Text(path)) = self.0.get_mut(column)
+                && let Some(here) = moved(path)
+            {
+                *path = here;
+            }
+        }
+    }
+
     /// Whether a copy or a purge is at work on the thread, if it is a stub.
     pub(crate) fn is_at_work(&self) -> bool {
         self.0

@@ -76,7 +76,7 @@ const LAYERS: [&[&str]; 5] = [
         "workspaces",
         "writers",
     ],
-    &["store", "live", "search", "follow", "thread_store", "backup", "copy", "examine", "rollout", "repair"],
+    &["store", "live", "search", "follow", "thread_store", "backup", "bundle", "copy", "examine", "rollout", "repair"],
     &["blocking", "conformance"],
 ];
 

@@ -12,7 +12,7 @@ use crate::errors::{Failure, Report};
 /// Writes beside the file, for its owner alone, and puts it in place when it is whole.
 pub(super) fn write_whole<T>(
     path: &Path,
-    fill: impl FnOnce(&mut dyn Write) -> Result<T, Failure>,
+    fill: impl FnOnce(&mut (dyn Write + Send)) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let name = path
         .file_name()

@@ -21,10 +21,10 @@ use crate::{human, output};
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct PlacingArgs {
     /// Put it where the agent lists it, in this home of it
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "verbatim"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "verbatim", "bundle"])]
     pub(crate) home: Option<PathBuf>,
     /// The folder to go on in, where it is another than the thread's
-    #[arg(long, value_name = "DIR", conflicts_with = "verbatim")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["verbatim", "bundle"])]
     pub(crate) cwd: Option<PathBuf>,
     /// Replace a session that is there already and differs
     #[arg(long)]
@@ -32,9 +32,9 @@ pub(crate) struct PlacingArgs {
 }
 
 /// Exports to an agent.
-pub(super) fn run(args: &ExportArgs, agent: &str, is_placed: bool, app: &mut App) -> Outcome {
+pub(super) fn run(args: &ExportArgs, thread: &str, agent: &str, is_placed: bool, app: &mut App) -> Outcome {
     let store = app.read()?;
-    with_export(&store, &args.thread, agent, &args.placing, &args.masking, |export, veil| {
+    with_export(&store, thread, agent, &args.placing, &args.masking, |export, veil| {
         if is_placed {
             let installed = put(export, &args.placing)?;
             tell_losses(&installed.exported);

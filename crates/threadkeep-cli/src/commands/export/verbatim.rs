@@ -21,9 +21,9 @@ const PAGE: usize = 16;
 const TOMBSTONE: &[u8] = br#"{"type":"threadkeep-redacted"}"#;
 
 /// Exports the bytes.
-pub(super) fn run(args: &ExportArgs, app: &mut App) -> Outcome {
+pub(super) fn run(args: &ExportArgs, thread: &str, app: &mut App) -> Outcome {
     let store = app.read()?;
-    let thread = store.find(&args.thread)?;
+    let thread = store.find(thread)?;
     let source = source(&store, &thread, args.source.as_deref())?;
     let parts = Parts { store: &store, source: &source, veil: Veil::new(&args.masking)? };
     let Some(path) = &args.output else {
