@@ -38,7 +38,10 @@ fn import(store: &Store, path: &Path) -> ImportReport {
 }
 
 /// Imports a file into a store of its own; gives the thread, if it is a session.
+/// What a record without a time is given is the file's own, which a checkout decides: here it is always the same.
 fn imported(path: &Path) -> Option<(Store, ThreadId)> {
+    let changed = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_780_000_000);
+    std::fs::File::open(path).unwrap().set_modified(changed).unwrap();
     let store = store();
     import(&store, path);
     let thread = store.list(ListQuery::default()).unwrap().entries.into_iter().next()?;

@@ -176,7 +176,7 @@ impl Database {
         take: &mut Take<'_>,
     ) -> Result<(), Unread> {
         let mut statement = self.connection.prepare_cached(&query.sql)?;
-        let names: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+        let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
         let mut rows = statement.query(params)?;
         while let Some(row) = rows.next()? {
             let mut line = format!("{{\"table\":{}", Value::from(query.name)).into_bytes();
