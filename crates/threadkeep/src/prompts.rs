@@ -294,7 +294,7 @@ pub(crate) fn get(tx: &mut dyn Tx, thread: &ThreadId, id: PromptId) -> Result<Pr
     } else {
         check_line(&line, None)?;
     }
-    prompt(tx, stored, line)
+    prompt(tx, &stored, &line)
 }
 
 /// Finds a prompt that the thread reaches by its id, or by an unambiguous beginning of it.
@@ -427,15 +427,16 @@ fn line_at(tx: &mut dyn Tx, key: ItemKey) -> Result<Line> {
 fn read_at(tx: &mut dyn Tx, key: ItemKey) -> Result<Prompt> {
     let line = line_at(tx, key)?;
     let stored = receipts::read(tx, key, &IndexRow::Prompt(line.clone()))?;
-    prompt(tx, stored, line)
+    prompt(tx, &stored, &line)
 }
 
-fn prompt(tx: &mut dyn Tx, stored: Stored, line: Line) -> Result<Prompt> {
+fn prompt(tx: &mut dyn Tx, stored: &Stored, line: &Line) -> Result<Prompt> {
     let content =
         PromptContent::read(&stored.content).map_err(|problem| Error::corrupt(line.id.to_string(), problem))?;
     let (raw, text) = content.texts();
     let previous = previous(tx, stored.key)?;
-    Ok(Prompt { receipt: receipt(&stored, &line), previous, raw, text, redaction: stored.redaction, damage: None })
+    let receipt = receipt(stored, line);
+    Ok(Prompt { receipt, previous, raw, text, redaction: stored.redaction.clone(), damage: None })
 }
 
 fn previous(tx: &mut dyn Tx, key: ItemKey) -> Result<Option<PromptId>> {

@@ -330,7 +330,7 @@ promises! {
         ensure_eq!(live.add_artifact(decision(other, "of another"))?.artifact.root, other);
         let of = |of| artifacts(store, live.id(), of);
         ensure_eq!(of(ArtifactsOf::Path)?.iter().map(|it| it.number).collect::<Vec<_>>(), [1, 2, 3]);
-        ensure_eq!(of(ArtifactsOf::Prompt(more))?, [commit.clone()]);
+        ensure_eq!(of(ArtifactsOf::Prompt(more))?, std::slice::from_ref(&commit));
         ensure_eq!(bodies(&of(ArtifactsOf::Prompt(task))?), ["of the task"]);
         ensure_eq!(of(ArtifactsOf::Task(task))?.len(), 2);
         ensure_eq!(of(ArtifactsOf::Task(more))?.len(), 0);
