@@ -22,10 +22,6 @@ impl Format for Antigravity {
         "antigravity"
     }
 
-    fn homes(self) -> &'static [&'static str] {
-        &[".gemini/antigravity/brain", ".gemini/antigravity-cli/brain", ".gemini/antigravity-ide/brain"]
-    }
-
     fn knows(self, _path: &Path, line: &Value) -> bool {
         let words = ["source", "type", "status"].iter().all(|key| word_at(line, key).is_some());
         words && line.get("step_index").is_some_and(Value::is_u64)

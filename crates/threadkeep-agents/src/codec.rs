@@ -314,11 +314,6 @@ pub trait Codec: ViewCodec {
         None
     }
 
-    /// Other environment variables that name folders with sessions.
-    fn more_variables(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     /// What a row of [`Layout::shared`] is in the library's words, if it has some.
     ///
     /// # Errors

@@ -50,10 +50,6 @@ impl Codec for CodeWhale {
         NAME
     }
 
-    fn variable(&self) -> Option<&'static str> {
-        Some("CODEWHALE_HOME")
-    }
-
     fn may_be_session(&self, path: &Path) -> bool {
         path.file_name().is_some_and(|name| name == DATABASE) || is_session(path)
     }
@@ -71,10 +67,6 @@ impl Codec for CodeWhale {
         let has = |key: &str| text.contains(&format!("\"{key}\""));
         path.extension().is_some_and(|ending| ending == "json")
             && ["schema_version", "metadata", "message_count", "workspace"].into_iter().all(has)
-    }
-
-    fn homes(&self, home: &Path) -> Vec<PathBuf> {
-        [".codewhale", ".deepseek"].into_iter().map(|folder| home.join(folder)).collect()
     }
 
     fn beside(&self, path: &Path) -> Vec<PathBuf> {

@@ -29,14 +29,6 @@ impl Format for CopilotCli {
         "copilot-cli"
     }
 
-    fn variable(self) -> Option<&'static str> {
-        Some("COPILOT_HOME")
-    }
-
-    fn homes(self) -> &'static [&'static str] {
-        &[".copilot/session-state", ".copilot/history-session-state"]
-    }
-
     fn knows(self, _path: &Path, line: &Value) -> bool {
         let kind = str_at(line, "type");
         let begins = ["session.", "user.", "assistant.", "tool.", "system.", "hook.", "subagent.", "skill."];

@@ -29,10 +29,6 @@ impl Format for Cursor {
         "cursor"
     }
 
-    fn homes(self) -> &'static [&'static str] {
-        &[".cursor/projects"]
-    }
-
     fn knows(self, _path: &Path, line: &Value) -> bool {
         let speaks = matches!(str_at(line, "role"), "user" | "assistant");
         let content = line.get("message").and_then(|message| message.get("content"));

@@ -25,10 +25,6 @@ impl Format for Droid {
         "droid"
     }
 
-    fn homes(self) -> &'static [&'static str] {
-        &[".factory/sessions"]
-    }
-
     fn knows(self, path: &Path, line: &Value) -> bool {
         let kind = str_at(line, "type");
         let is_header = kind == "session_start" && word_at(line, "id").is_some();

@@ -51,14 +51,6 @@ impl Codec for GeminiCli {
         NAME
     }
 
-    fn variable(&self) -> Option<&'static str> {
-        Some("GEMINI_CLI_HOME")
-    }
-
-    fn homes(&self, home: &Path) -> Vec<PathBuf> {
-        vec![home.join(".gemini/tmp")]
-    }
-
     fn may_be_session(&self, path: &Path) -> bool {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let mut folders =

@@ -45,13 +45,6 @@ impl Codec for Goose {
         NAME
     }
 
-    fn homes(&self, home: &Path) -> Vec<PathBuf> {
-        [".local/share/goose/sessions", "Library/Application Support/Block/goose/sessions"]
-            .into_iter()
-            .map(|folder| home.join(folder))
-            .collect()
-    }
-
     fn may_be_session(&self, path: &Path) -> bool {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let in_goose = || path.components().any(|part| part.as_os_str().to_string_lossy().contains(NAME));

@@ -29,14 +29,6 @@ impl Format for GrokBuild {
         "grok-build"
     }
 
-    fn variable(self) -> Option<&'static str> {
-        Some("GROK_HOME")
-    }
-
-    fn homes(self) -> &'static [&'static str] {
-        &[".grok/sessions"]
-    }
-
     fn knows(self, path: &Path, line: &Value) -> bool {
         let typed = match str_at(line, "type") {
             "system" | "user" | "assistant" => line.get("content").is_some(),

@@ -27,10 +27,6 @@ impl Format for Kimi {
         "kimi"
     }
 
-    fn homes(self) -> &'static [&'static str] {
-        &[".kimi-code/sessions"]
-    }
-
     fn knows(self, _path: &Path, line: &Value) -> bool {
         let kind = str_at(line, "type");
         let is_header = kind == "metadata" && word_at(line, "protocol_version").is_some();

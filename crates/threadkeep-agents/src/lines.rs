@@ -33,19 +33,6 @@ pub(crate) trait Format: fmt::Debug + Clone + Copy + Send + Sync + 'static {
     /// The format tag and the agent's short name.
     fn name(self) -> &'static str;
 
-    /// The environment variable that names another folder for what the agent keeps.
-    fn variable(self) -> Option<&'static str> {
-        None
-    }
-
-    /// Other variables that name folders with sessions.
-    fn more_variables(self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// Where the agent keeps its sessions below a home directory, most likely first.
-    fn homes(self) -> &'static [&'static str];
-
     /// Whether a line of this file is certainly one of this agent's sessions.
     fn knows(self, path: &Path, line: &Value) -> bool;
 
@@ -325,14 +312,6 @@ impl<F: Format> Codec for Lines<F> {
         self.0.name()
     }
 
-    fn variable(&self) -> Option<&'static str> {
-        self.0.variable()
-    }
-
-    fn more_variables(&self) -> &'static [&'static str] {
-        self.0.more_variables()
-    }
-
     fn detect(&self, path: &Path, head: &[u8]) -> bool {
         let segments = Segments::new(head).map_while(Result::ok);
         let records = segments.filter_map(|segment| match segment {
@@ -340,10 +319,6 @@ impl<F: Format> Codec for Lines<F> {
             _ => None,
         });
         records.take(RECORDS_LOOKED_AT).any(|bytes| read(&bytes).is_ok_and(|(line, _)| self.0.knows(path, &line)))
-    }
-
-    fn homes(&self, home: &Path) -> Vec<PathBuf> {
-        self.0.homes().iter().map(|folder| home.join(folder)).collect()
     }
 
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader> {

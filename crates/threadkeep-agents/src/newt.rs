@@ -59,10 +59,6 @@ impl Codec for Newt {
         path.extension().is_some_and(|ending| ending == "json") && has("workspace_id") && has("id") && has("title")
     }
 
-    fn homes(&self, home: &Path) -> Vec<PathBuf> {
-        vec![home.join(".newt")]
-    }
-
     fn layout(&self, tables: &Tables) -> Option<Layout> {
         layout(tables)
     }

@@ -49,10 +49,6 @@ impl Codec for OpenCode {
         NAME
     }
 
-    fn homes(&self, home: &Path) -> Vec<PathBuf> {
-        vec![home.join(".local/share/opencode")]
-    }
-
     fn may_be_session(&self, path: &Path) -> bool {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if name.ends_with(".db") {

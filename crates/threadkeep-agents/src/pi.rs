@@ -22,27 +22,18 @@ use crate::writer::{Invocation, Session, Turns, Writer};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pi {
     name: &'static str,
-    variable: Option<&'static str>,
-    homes: &'static [&'static str],
     /// The folders that tell whose files they are: the files themselves do not.
     folders: &'static [&'static str],
 }
 
 /// pi itself.
-pub(crate) const PI: Pi =
-    Pi { name: "pi", variable: Some("PI_CODING_AGENT_DIR"), homes: &[".pi/agent/sessions"], folders: &[".pi"] };
+pub(crate) const PI: Pi = Pi { name: "pi", folders: &[".pi"] };
 
 /// `OpenClaw`, under each of its names.
-pub(crate) const OPENCLAW: Pi = Pi {
-    name: "openclaw",
-    variable: Some("OPENCLAW_STATE_DIR"),
-    homes: &[".openclaw/agents", ".clawdbot/agents", ".moltbot/agents"],
-    folders: &[".openclaw", "openclaw", ".clawdbot", ".moltbot"],
-};
+pub(crate) const OPENCLAW: Pi = Pi { name: "openclaw", folders: &[".openclaw", "openclaw", ".clawdbot", ".moltbot"] };
 
 /// Oh My Pi.
-pub(crate) const OMP: Pi =
-    Pi { name: "omp", variable: None, homes: &[".omp/agent/sessions"], folders: &[".omp", "omp"] };
+pub(crate) const OMP: Pi = Pi { name: "omp", folders: &[".omp", "omp"] };
 
 /// Entries that a file may have lost its header before.
 const ENTRIES: [&str; 10] = [
@@ -61,18 +52,6 @@ const ENTRIES: [&str; 10] = [
 impl Format for Pi {
     fn name(self) -> &'static str {
         self.name
-    }
-
-    fn variable(self) -> Option<&'static str> {
-        self.variable
-    }
-
-    fn more_variables(self) -> &'static [&'static str] {
-        if self.name == PI.name { &["PI_CODING_AGENT_SESSION_DIR"] } else { &[] }
-    }
-
-    fn homes(self) -> &'static [&'static str] {
-        self.homes
     }
 
     fn knows(self, path: &Path, line: &Value) -> bool {

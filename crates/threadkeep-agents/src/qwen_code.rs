@@ -39,14 +39,6 @@ impl Format for QwenCode {
         "qwen-code"
     }
 
-    fn variable(self) -> Option<&'static str> {
-        Some("QWEN_RUNTIME_DIR")
-    }
-
-    fn homes(self) -> &'static [&'static str] {
-        &[".qwen/projects", ".qwen/tmp"]
-    }
-
     fn knows(self, _path: &Path, line: &Value) -> bool {
         let is_record = word_at(line, "uuid").is_some() && word_at(line, "sessionId").is_some();
         let typed = ["user", "assistant", "tool_result", "system"].contains(&str_at(line, "type"));

@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 #[path = "reading/run.rs"]
+#[expect(dead_code, reason = "what other tests read files with")]
 mod run;
 
 use std::path::Path;

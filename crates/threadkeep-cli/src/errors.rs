@@ -145,6 +145,47 @@ fn code(error: &Error) -> Code {
 
 fn hint(error: &Error) -> Option<String> {
     let hint = match error {
+        Error::NotFound { .. } | Error::AlreadyExists { .. } | Error::Conflict { .. } => return hint_of_what(error),
+        Error::Trimmed { .. } => "`threadkeep changes --index` says how far every thread is, and from where to go on",
+        Error::Ambiguous { .. } => "give more of the id",
+        Error::Archived { thread } => return Some(format!("`threadkeep unarchive {thread}` first")),
+        Error::ClaimHeld { .. } => "wait until that program has let go of the thread, or end it",
+        Error::ClaimLost { .. } => "another program writes the thread now; read it again",
+        Error::Busy { .. } => "try again; what holds the store is named above",
+        Error::StorageFull { .. } => "free some space and try again; nothing was half written",
+        Error::Corrupt { .. } => {
+            "`threadkeep verify` names every broken place, and what is not named is unaffected; `threadkeep doctor` says what \
+             can be brought back"
+        }
+        Error::ForeignStore { .. } => "choose another folder or schema with --store",
+        Error::Unsupported { operation: "backup" | "restore_backup" } => {
+            "a store on a server is backed up by the server's own tools: `pg_dump --schema=NAME`"
+        }
+        Error::Unsupported { operation: "repair" } => {
+            "a server's pages are repaired by its own tools; `threadkeep doctor` says the steps"
+        }
+        Error::Unsupported { operation: "mirror_rollouts" } => "name a folder with --rollouts DIR",
+        Error::Io {
+            operation: "connect to",
+            kind: io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied,
+            ..
+        } => "`threadkeep doctor` says more of the way to the server",
+        Error::Io { operation: "connect to", .. } => "see that the server runs and takes connections from here",
+        Error::Io { operation: "commit to", .. } => "look at what is stored before you ask for it again",
+        Error::SchemaTooNew { place, .. } if place.starts_with("postgres") => {
+            "the store was not touched; to go back, restore the dump that was made before it was brought forward"
+        }
+        Error::SchemaTooNew { .. } => {
+            "the store was not touched; its folder `backups` holds it as it was before, which `restore-backup` puts back"
+        }
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+/// What to do about something that is not there, that is there already, or that is not as it was expected: by what it is.
+fn hint_of_what(error: &Error) -> Option<String> {
+    let hint = match error {
         Error::NotFound { what: "store", .. } => NO_STORE_HINT,
         Error::NotFound { what: "thread", .. } => {
             "`threadkeep list` shows the threads; `--archived` and `--trash` the others"
@@ -186,9 +227,6 @@ fn hint(error: &Error) -> Option<String> {
         Error::NotFound { what: "key", .. } => "`threadkeep keys create` makes one",
         Error::NotFound { what: "rollout", .. } => "`threadkeep rollout mirror` writes them",
         Error::NotFound { what: "workspace", .. } => "`threadkeep workspaces` shows the known ones",
-        Error::Trimmed { .. } => "`threadkeep changes --index` says how far every thread is, and from where to go on",
-        Error::Ambiguous { .. } => "give more of the id",
-        Error::Archived { thread } => return Some(format!("`threadkeep unarchive {thread}` first")),
         Error::AlreadyExists { what: "key", .. } => "`threadkeep keys rotate` puts a new one in its place",
         Error::Conflict { what: "seal", .. } => {
             "if an older copy was restored on purpose, `threadkeep seal --restored` goes on from it"
@@ -197,35 +235,6 @@ fn hint(error: &Error) -> Option<String> {
             "`threadkeep doctor` plans for the store as it is now; nothing was changed"
         }
         Error::Conflict { what: "shelf", .. } => "`threadkeep delete THREAD` puts it into the trash",
-        Error::ClaimHeld { .. } => "wait until that program has let go of the thread, or end it",
-        Error::ClaimLost { .. } => "another program writes the thread now; read it again",
-        Error::Busy { .. } => "try again; what holds the store is named above",
-        Error::StorageFull { .. } => "free some space and try again; nothing was half written",
-        Error::Corrupt { .. } => {
-            "`threadkeep verify` names every broken place, and what is not named is unaffected; `threadkeep doctor` says what \
-             can be brought back"
-        }
-        Error::ForeignStore { .. } => "choose another folder or schema with --store",
-        Error::Unsupported { operation: "backup" | "restore_backup" } => {
-            "a store on a server is backed up by the server's own tools: `pg_dump --schema=NAME`"
-        }
-        Error::Unsupported { operation: "repair" } => {
-            "a server's pages are repaired by its own tools; `threadkeep doctor` says the steps"
-        }
-        Error::Unsupported { operation: "mirror_rollouts" } => "name a folder with --rollouts DIR",
-        Error::Io {
-            operation: "connect to",
-            kind: io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied,
-            ..
-        } => "`threadkeep doctor` says more of the way to the server",
-        Error::Io { operation: "connect to", .. } => "see that the server runs and takes connections from here",
-        Error::Io { operation: "commit to", .. } => "look at what is stored before you ask for it again",
-        Error::SchemaTooNew { place, .. } if place.starts_with("postgres") => {
-            "the store was not touched; to go back, restore the dump that was made before it was brought forward"
-        }
-        Error::SchemaTooNew { .. } => {
-            "the store was not touched; its folder `backups` holds it as it was before, which `restore-backup` puts back"
-        }
         _ => return None,
     };
     Some(hint.to_owned())

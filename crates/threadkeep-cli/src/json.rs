@@ -78,13 +78,17 @@ pub(crate) fn holder(holder: &Holder) -> Value {
 
 /// An item with its readable text.
 pub(crate) fn item(item: &Item, view: &View) -> Value {
-    let mut value = plain_item(item, view);
+    let value = plain_item(item, view);
     // What it is beside an item: nothing for one that is no receipt.
-    if let Ok(prompt) = Receipt::try_from(item) {
-        value["prompt"] = receipt(&prompt);
-    }
-    if let Ok(artifact) = Artifact::try_from(item) {
-        value["artifact"] = self::artifact(&artifact);
+    let prompt = Receipt::try_from(item).ok().map(|prompt| ("prompt", receipt(&prompt)));
+    let artifact = Artifact::try_from(item).ok().map(|found| ("artifact", artifact(&found)));
+    with(value, prompt.into_iter().chain(artifact))
+}
+
+/// A document with more fields.
+pub(crate) fn with(mut value: Value, more: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
+    if let Some(fields) = value.as_object_mut() {
+        fields.extend(more.into_iter().map(|(key, value)| (key.to_owned(), value)));
     }
     value
 }
@@ -129,17 +133,18 @@ pub(crate) fn receipt(receipt: &Receipt) -> Value {
 
 /// A prompt: what was typed is `raw` where it is text, else `raw_base64`.
 pub(crate) fn prompt(prompt: &Prompt) -> Value {
-    let mut value = receipt(&prompt.receipt);
     let (key, raw) = match std::str::from_utf8(&prompt.raw) {
         Ok(text) => ("raw", text.to_owned()),
         Err(_) => ("raw_base64", STANDARD.encode(&prompt.raw)),
     };
-    value[key] = raw.into();
-    value["text"] = prompt.text.as_str().into();
-    value["previous"] = json!(prompt.previous);
-    value["redaction"] = prompt.redaction.as_ref().map(redaction).into();
-    value["damage"] = prompt.damage.as_deref().into();
-    value
+    let more = [
+        (key, raw.into()),
+        ("text", prompt.text.as_str().into()),
+        ("previous", json!(prompt.previous)),
+        ("redaction", prompt.redaction.as_ref().map(redaction).into()),
+        ("damage", prompt.damage.as_deref().into()),
+    ];
+    with(receipt(&prompt.receipt), more)
 }
 
 /// An artifact; its metadata is text, as it was given.

@@ -275,7 +275,7 @@ fn play_taker(store: &Store) {
             into: TakeInto::NewTurn,
             past_unfinished: true,
             // Some as receipts: a message gives one of those, too.
-            prompt: if token.as_u128() % 2 == 0 { PromptAs::Receipt { parent: None } } else { PromptAs::Item },
+            prompt: if token.as_u128().is_multiple_of(2) { PromptAs::Receipt { parent: None } } else { PromptAs::Item },
         };
         let Some(taken) = live.take_message(how).unwrap() else { return false };
         live.deliver_message(taken.message.id).unwrap();

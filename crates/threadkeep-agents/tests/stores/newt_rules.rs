@@ -90,7 +90,6 @@ impl Default for Turn<'_> {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "they are the columns of a row")]
 fn turn_hash(conversation: &str, writer: &str, prev: &str, seq: i64, turn: &Turn<'_>, claim: i64) -> Option<String> {
     let texts = [conversation, writer, prev, turn.user, turn.assistant, turn.events];
     let mut fields: Vec<Field<'_>> = texts.iter().map(|text| Field::Bytes(text.as_bytes())).collect();

@@ -52,10 +52,10 @@ struct AddArgs {
     thread: String,
     /// The prompt that it is of
     prompt: String,
-    /// What it is: plan_revision, compaction_checkpoint, file_change, turn_outcome, commit, decision
+    /// What it is: `plan_revision`, `compaction_checkpoint`, `file_change`, `turn_outcome`, commit, decision
     #[arg(long, value_name = "WORD")]
     kind: String,
-    /// What it is to the prompt: derived_from, updates, summarizes, realizes
+    /// What it is to the prompt: `derived_from`, updates, summarizes, realizes
     #[arg(long, value_name = "WORD", default_value = "derived_from")]
     relation: String,
     /// Where it is: a path, an address, a commit

@@ -175,8 +175,7 @@ pub(super) fn read_text(given: &str) -> Result<String, Failure> {
 fn told(app: &mut App, stored: &StoredPrompt) -> Outcome {
     let receipt = &stored.receipt;
     if app.out.is_json() {
-        let mut prompt = json::receipt(receipt);
-        prompt["previous"] = json!(stored.previous);
+        let prompt = json::with(json::receipt(receipt), [("previous", json!(stored.previous))]);
         app.out.document(&json!({"prompt": prompt, "repeated": stored.repeated}))?;
         return Ok(Code::Done);
     }

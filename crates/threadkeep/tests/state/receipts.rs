@@ -97,9 +97,8 @@ fn every_kind_of_tampering_with_the_index_is_noticed() {
             ),
             (
                 "one planted for an item that is none",
-                format!(
-                    "INSERT INTO prompts SELECT key, id, 'operator', NULL, id, id, 1 FROM items WHERE format = 'threadkeep/1'"
-                ),
+                "INSERT INTO prompts SELECT key, id, 'operator', NULL, id, id, 1 FROM items WHERE format = 'threadkeep/1'"
+                    .to_owned(),
                 "it is none",
             ),
             (
