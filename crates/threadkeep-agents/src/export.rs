@@ -131,8 +131,13 @@ impl<'a> Export<'a> {
         &self,
         put: &mut dyn FnMut(&[u8]) -> std::result::Result<(), E>,
     ) -> std::result::Result<Exported, E> {
+        // Whether all of the agent's own records can be kept is seen before the first of them is written.
+        let kept = match &self.plan.kept {
+            Some(kept) => Run::<E>::new(self, &mut |_| Ok(()))?.keep(&kept.source, kept.depth)?.map(|_| kept),
+            None => None,
+        };
         let mut run = Run::new(self, put)?;
-        let from = match &self.plan.kept {
+        let from = match kept {
             Some(kept) => run.keep(&kept.source, kept.depth)?,
             None => None,
         };

@@ -323,7 +323,8 @@ impl<'a> Importer<'a> {
     fn stamp_databases(&mut self) -> Result<()> {
         for database in std::mem::take(&mut self.databases).into_iter().filter(|_| !self.options.dry_run) {
             let begins = session_key(&database.path, "");
-            if !self.report.failures.iter().any(|file| file.starts_with(&begins)) {
+            let waits = self.report.waiting.iter().any(|waiting| waiting.file.starts_with(&begins));
+            if !waits && !self.report.failures.iter().any(|file| file.starts_with(&begins)) {
                 self.store.note_container(database)?;
                 self.wrote = true;
             }

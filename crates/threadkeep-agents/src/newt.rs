@@ -83,11 +83,8 @@ impl Codec for Newt {
 /// Whether a file lies where the first versions kept conversations: `conversations/<workspace>/<id>.json`.
 fn is_legacy(path: &Path) -> bool {
     let folder = path.parent().and_then(Path::parent).and_then(Path::file_name);
-    let named = folder.is_some_and(|name| {
-        let name = name.to_string_lossy();
-        name == "conversations" || name.starts_with("conversations.imported")
-    });
-    named && path.extension().is_some_and(|ending| ending == "json")
+    // What newt has taken into its database it has given another name to.
+    folder.is_some_and(|name| name == "conversations") && path.extension().is_some_and(|ending| ending == "json")
 }
 
 const NO_TEXT: &str = "''";

@@ -292,7 +292,11 @@ impl SourceReader for Reader {
             self.head = number.checked_sub(1);
         }
         self.placed = self.placed.saturating_add(1);
-        self.open = line.is_open(class).then_some(number);
+        // A prompt may be queued while the answer before it is still being written; another answer ends it.
+        self.open = match self.open {
+            Some(first) if line.is_open(class) || class == Class::Prompt => Some(first),
+            _ => line.is_open(class).then_some(number),
+        };
         self.key = id.as_ref().map(|id| format!("message {id}"));
         Ok(Record {
             place,

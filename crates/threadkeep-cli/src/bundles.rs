@@ -32,6 +32,13 @@ pub(crate) struct TakingArgs {
     decryption: DecryptionArgs,
 }
 
+impl TakingArgs {
+    /// Whether something was said of how a bundle is to be read.
+    pub(crate) fn is_given(&self) -> bool {
+        !self.moves.is_empty() || self.decryption.is_given()
+    }
+}
+
 fn parse_move(text: &str) -> Result<FolderMove, String> {
     match text.split_once('=') {
         Some((from, to)) if !from.is_empty() && !to.is_empty() => {

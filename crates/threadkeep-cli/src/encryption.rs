@@ -19,9 +19,9 @@ const PASSPHRASE_HELP: &str = "The first line of this file is the passphrase";
 #[command(next_help_heading = "Encryption")]
 pub(crate) struct EncryptionArgs {
     /// Encrypt to this age recipient (age1…), or to all in this file; may be given several times
-    #[arg(long = "encrypt-to", value_name = "RECIPIENT|FILE", conflicts_with = "passphrase_file")]
+    #[arg(long = "encrypt-to", value_name = "RECIPIENT|FILE", requires = "bundle", conflicts_with = "passphrase_file")]
     recipients: Vec<String>,
-    #[arg(long, value_name = "FILE", help = PASSPHRASE_HELP)]
+    #[arg(long, value_name = "FILE", requires = "bundle", help = PASSPHRASE_HELP)]
     passphrase_file: Option<PathBuf>,
 }
 
@@ -59,7 +59,7 @@ impl EncryptionArgs {
         };
         let mut stream = encryptor.wrap_output(out)?;
         let written = write(&mut stream)?;
-        stream.finish()?;
+        stream.finish()?.flush()?;
         Ok(written)
     }
 
@@ -93,6 +93,11 @@ impl EncryptionArgs {
 }
 
 impl DecryptionArgs {
+    /// Whether anything was given to open a file with.
+    pub(crate) fn is_given(&self) -> bool {
+        !self.identities.is_empty() || self.passphrase_file.is_some()
+    }
+
     /// Whether a file that begins like this was encrypted.
     pub(crate) fn is_encrypted(head: &[u8]) -> bool {
         head.starts_with(MAGIC)

@@ -101,7 +101,11 @@ impl From<Report> for Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        report(&error).into()
+        match &error {
+            // Whoever read what was written has read enough.
+            Error::Io { operation: "write", kind: io::ErrorKind::BrokenPipe, .. } => Self::BrokenPipe,
+            _ => report(&error).into(),
+        }
     }
 }
 

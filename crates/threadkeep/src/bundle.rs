@@ -16,15 +16,16 @@ use uuid::Uuid;
 use crate::backup::WorkFolder;
 use crate::concurrency::block_on;
 use crate::copy::{CopyProgress, CopyReport, FolderMove, From, Here, Terms};
-use crate::db::Sync;
 use crate::db::replace::{make_folder, new_file};
 use crate::db::sqlite::DATABASE;
+use crate::db::{Sync, query_one, statements};
 use crate::error::{Error, Result};
 use crate::finding::Severity;
 use crate::host::Host;
 use crate::id::{Address, BranchId, ThreadId};
 use crate::item::Hash;
 use crate::log::purge::{self, Step};
+use crate::log::rows::plain::MAX_COUNTED;
 use crate::seal::{Anchors, SealedHead, SealedItem};
 use crate::secrets::Rules;
 use crate::store::{RedactOptions, Store, StoreOptions, on_a_thread};
@@ -33,6 +34,17 @@ use crate::time::Timestamp;
 
 /// The first line of every bundle, of this version of the format.
 pub const BUNDLE_MAGIC: &str = "threadkeep-bundle 1";
+
+statements! {
+    // All that later numbers are counted on from.
+    COUNTED = "SELECT coalesce(max(n), 0), coalesce(min(n), 0) FROM (SELECT version AS n FROM threads UNION ALL SELECT epoch FROM threads
+        UNION ALL SELECT tick FROM threads UNION ALL SELECT updated FROM threads UNION ALL SELECT activity FROM threads
+        UNION ALL SELECT items FROM threads UNION ALL SELECT tick FROM items UNION ALL SELECT epoch FROM items
+        UNION ALL SELECT ordinal FROM turns UNION ALL SELECT tick FROM goals UNION ALL SELECT tick FROM checkpoints
+        UNION ALL SELECT tick FROM document_versions UNION ALL SELECT version FROM document_versions
+        UNION ALL SELECT tick FROM runs UNION ALL SELECT tick FROM messages UNION ALL SELECT number FROM messages
+        UNION ALL SELECT number FROM artifacts UNION ALL SELECT tick FROM roadmap_links) counted";
+}
 
 const MAGIC_START: &str = "threadkeep-bundle ";
 const LEVEL: i32 = 6;
@@ -49,7 +61,8 @@ const LABEL: &str = "a bundle";
 pub struct BundleOptions {
     /// A folder in which there is room for the threads twice; what is put there goes again.
     pub scratch: PathBuf,
-    /// Masks what these rules find, in the bundle alone. The chain of what is masked still verifies.
+    /// Masks what these rules find, in the bundle alone: in all that [`crate::Threads::redact_matching`] looks at. The names of folders,
+    /// of workspaces and of imported files are not looked at. The chain of what is masked still verifies.
     pub mask: Option<Rules>,
     /// Also carries the store's seals, which name where *all* of its threads stood. They prove to whoever trusts the key that
     /// nothing was cut from the threads.
@@ -131,6 +144,7 @@ impl Store {
         progress: &mut (dyn FnMut(CopyProgress) + Send),
     ) -> Result<BundleReport> {
         let listed = self.bundled(threads).await?;
+        let ids: Vec<ThreadId> = listed.iter().map(|(id, _)| id.clone()).collect();
         let work = WorkFolder::make(&options.scratch, &*self.inner.host)?;
         let part = Self::open(part_options(&work.folder.join("part"), &self.inner.host)).await?;
         self.fill(&part, listed, progress).await?;
@@ -141,7 +155,7 @@ impl Store {
         let file = work.folder.join(DATABASE);
         let bytes = part.backup(&file).await?.bytes;
         let mut described = Vec::new();
-        for thread in threads {
+        for thread in &ids {
             described.push(describe(&part, thread).await?);
         }
         drop(part);
@@ -160,7 +174,8 @@ impl Store {
         Ok(BundleReport { manifest, masked_items, bytes: out.bytes })
     }
 
-    /// Takes threads of a bundle into this store, as [`Store::copy_from`] does; no content that is here is taken away.
+    /// Takes threads of a bundle into this store, as [`Store::copy_from`] does. A thread that is here as well gains the items that it
+    /// lacks; all else of it stays, and so does everything that other threads and workspaces have.
     ///
     /// Of a bundle that was masked only threads come that are not here yet.
     ///
@@ -290,9 +305,18 @@ impl Bundle {
     async fn check_threads(&self) -> Result<()> {
         for thread in &self.manifest.threads {
             let found = self.store.get(&thread.id).await;
-            found.map_err(|error| Error::corrupt("the bundle", format!("it names {}: {error}", thread.id)))?;
+            let found = found.map_err(|error| damaged(format!("it names {}: {error}", thread.id)))?;
+            if !matches!(found.shelf, Shelf::Active | Shelf::Archived) {
+                return Err(damaged(format!("{} is in its trash", thread.id)));
+            }
         }
-        Ok(())
+        let counted = |tx: &mut dyn crate::db::Tx| query_one(tx, COUNTED, &[], |row| Ok((row.int(0)?, row.int(1)?)));
+        match self.store.inner.db.read(counted).await? {
+            Some((most, least)) if most >= MAX_COUNTED || least < 0 => {
+                Err(damaged("it counts further than any store does"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Compares what the seals state of each branch last with what is there.
@@ -332,6 +356,9 @@ fn part_options(folder: &Path, host: &Arc<dyn Host>) -> StoreOptions {
 async fn mask(part: &Store, rules: Rules) -> Result<u64> {
     let options = RedactOptions { reason: "masked in a bundle".to_owned(), ..RedactOptions::default() };
     let report = part.redact_matching(None, rules, options, true, |_, _| {}).await?;
+    if report.erased == Some(false) {
+        return Err(Error::Backend { detail: "what was masked could not be erased from the bundle".to_owned() });
+    }
     match report.problems.into_iter().next() {
         // What can't be looked at may hold anything.
         Some(problem) => Err(Error::corrupt(format!("thread {}", problem.thread), problem.reason)),
@@ -407,12 +434,12 @@ fn line(input: &mut dyn BufRead, most: u64) -> Result<Vec<u8>> {
 }
 
 fn read_manifest(input: &mut dyn BufRead) -> Result<BundleManifest> {
-    let magic = line(input, 64);
-    match magic.as_deref() {
+    match line(input, 64) {
         Ok(magic) if magic == BUNDLE_MAGIC.as_bytes() => {}
-        Ok(magic) if Bundle::is_bundle(magic) => {
+        Ok(magic) if Bundle::is_bundle(&magic) => {
             return Err(Error::Unsupported { operation: "this version of bundles" });
         }
+        Err(error @ Error::Io { .. }) => return Err(error),
         _ => return Err(Error::invalid("bundle", "it does not begin as bundles do")),
     }
     let manifest = line(input, MOST_MANIFEST_BYTES)?;

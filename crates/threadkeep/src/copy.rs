@@ -183,7 +183,7 @@ pub(crate) enum Here {
     /// It becomes what it is there; what was taken away there is taken away here.
     #[default]
     Follows,
-    /// It becomes what it is there, and keeps the content that it has.
+    /// It gains the items that it lacks, and is otherwise what it was.
     KeepsContent,
     /// It stays as it is.
     Stays,
@@ -386,7 +386,7 @@ impl Copying<'_> {
             }
             let is_same = match self.terms.here {
                 Here::Follows => source.is_same(target),
-                Here::KeepsContent => source.is_same_but_for_redactions(target),
+                Here::KeepsContent => source.has_same_log(target),
                 Here::Stays => source.missing_in(target)?.is_empty(),
             };
             if !is_new && is_same {
@@ -442,9 +442,19 @@ impl Copying<'_> {
             let has_all = |target: Snapshot| {
                 source.missing_in(&target).is_ok_and(|missing| missing.is_empty()) && !self.takes_away(source, &target)
             };
+            let is_here = target.as_ref().is_some_and(|target| target.shelf != 3);
             if target.is_some_and(has_all) {
                 self.carried.insert(source.id.clone());
                 return Ok(());
+            }
+            if is_here && self.terms.here == Here::Stays {
+                let expected =
+                    "an ancestor with all that is stood on: what is masked there goes on with nothing here".to_owned();
+                return Err(Error::Conflict {
+                    what: "copy",
+                    expected,
+                    found: format!("an earlier state of {}", source.id),
+                });
             }
         }
         let workspace = self.workspace(&source.id, source.workspace).await?;
@@ -494,13 +504,22 @@ impl Copying<'_> {
         if source.shelf == 3 {
             return self.finish_stub(&source).await;
         }
-        if source.state != target.state && (target.shelf == 3 || source.has_other_state(&target)) {
+        // Of a thread that is here as well a bundle brings items alone.
+        let stays = self.terms.here != Here::Follows && target.shelf != 3;
+        if !stays && source.state != target.state && (target.shelf == 3 || source.has_other_state(&target)) {
             self.carry_state(&source).await?;
         }
-        let mut metadata = self.from.metadata(&source.id).await?;
-        metadata.move_folders(|path| self.terms.moved(path));
-        let files: Vec<FileStamp> = source.files.iter().filter(|file| !target.files.contains(file)).cloned().collect();
-        let is_foreign = matches!(self.from, From::Rollouts(_));
+        let metadata = match stays {
+            true => From::Store(self.to).metadata(&source.id).await?,
+            false => {
+                let mut metadata = self.from.metadata(&source.id).await?;
+                metadata.move_folders(|path| self.terms.moved(path));
+                metadata
+            }
+        };
+        let new = source.files.iter().filter(|file| !stays && !target.files.contains(file));
+        let files: Vec<FileStamp> = new.cloned().collect();
+        let is_foreign = matches!(self.from, From::Rollouts(_)) || self.terms.here != Here::Follows;
         let finish = move |tx: &mut dyn crate::db::Tx| {
             rows::finish(tx, &source, &target, epoch, &metadata)?;
             match is_foreign {
@@ -786,7 +805,10 @@ impl Copying<'_> {
         }
         let here = self.to.inner.db.write(Sync::Written, move |tx| workspaces::adopt(tx, &info)).await?;
         self.workspaces.insert(id, here);
-        self.carry_roadmaps(id, here).await?;
+        // They are the workspace's and not a thread's.
+        if self.terms.with_everything {
+            self.carry_roadmaps(id, here).await?;
+        }
         Ok(here)
     }
 }

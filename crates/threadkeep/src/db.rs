@@ -641,6 +641,7 @@ fn writer_ended() -> Error {
 pub(crate) fn all_statements() -> Vec<Statement> {
     let areas = [
         SQLITE_INDEX,
+        crate::bundle::ALL,
         crate::log::append::ALL,
         crate::log::path::ALL,
         crate::log::read::ALL,

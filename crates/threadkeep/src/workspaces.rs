@@ -33,6 +33,7 @@ statements! {
     ONE_WORKSPACE_BY_INDEX = "SELECT w.id, w.name, w.created_at, (SELECT count(*) FROM threads t WHERE t.workspace = w.id)
         FROM workspaces w WHERE w.id = ?1";
     KEYS = "SELECT kind, key FROM workspace_keys WHERE workspace = ?1 ORDER BY kind, key";
+    HAS_RETENTION_RULES = "SELECT 1 FROM retention_rules WHERE workspace = ?1";
     MOVE_KEYS = "UPDATE workspace_keys SET workspace = ?2 WHERE workspace = ?1";
     MOVE_THREADS = "UPDATE threads SET workspace = ?2 WHERE workspace = ?1";
     MOVE_JOBS = "UPDATE jobs SET workspace = ?2 WHERE workspace = ?1";
@@ -215,6 +216,7 @@ pub(crate) fn remap(tx: &mut dyn Tx, from: WorkspaceId, to: WorkspaceId) -> Resu
     get(tx, from)?;
     get(tx, to)?;
     if from != to {
+        refuse_rules(tx, from)?;
         let args = [from.as_bytes().as_slice().into(), to.as_bytes().as_slice().into()];
         tx.execute(MOVE_KEYS, &args)?;
         tx.execute(MOVE_THREADS, &args)?;
@@ -227,6 +229,16 @@ pub(crate) fn remap(tx: &mut dyn Tx, from: WorkspaceId, to: WorkspaceId) -> Resu
         note_merged(tx, from, to)?;
     }
     get(tx, to)
+}
+
+/// Rules of retention are of a workspace: whoever merges it says first what is to hold for its threads.
+fn refuse_rules(tx: &mut dyn Tx, from: WorkspaceId) -> Result<()> {
+    if query_one(tx, HAS_RETENTION_RULES, &[from.as_bytes().as_slice().into()], |_| Ok(()))?.is_none() {
+        return Ok(());
+    }
+    let expected =
+        "a workspace without rules of its own, since those of the other one would hold for its threads".to_owned();
+    Err(Error::Conflict { what: "retention rules", expected, found: format!("rules of workspace {from}") })
 }
 
 /// What begins the name of the fact that says from which workspace threads came to another, followed by the ids of both: what was

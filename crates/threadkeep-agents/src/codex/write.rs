@@ -65,7 +65,7 @@ impl CodexWriter {
         line.insert("timestamp".to_owned(), json!(time(self.at)));
         if let Some(ordinal) = self.ordinal {
             line.insert("ordinal".to_owned(), json!(ordinal));
-            self.ordinal = Some(ordinal + 1);
+            self.ordinal = Some(ordinal.saturating_add(1));
         }
         line.insert("type".to_owned(), json!(kind));
         line.insert("payload".to_owned(), payload);
@@ -337,7 +337,7 @@ impl Writer for CodexWriter {
         self.is_headless = false;
         out.extend_from_slice(&bytes);
         out.push(b'\n');
-        let next = self.ordinal.map(|ordinal| ordinal + 1);
+        let next = self.ordinal.map(|ordinal| ordinal.saturating_add(1));
         self.note(record, &reading);
         self.ordinal = next.or(self.ordinal);
         true

@@ -91,7 +91,7 @@ pub fn install(export: &Export<'_>, home: &Path, existing: Existing) -> Result<I
     }
     for companion in &installed.exported.companions {
         let path = below(home, &companion.path)?;
-        if place_companion(home, &path, companion)? {
+        if place_companion(home, &path, companion, existing)? {
             installed.companions.push(path);
         }
     }
@@ -197,12 +197,15 @@ fn chunk(input: &mut impl Read) -> io::Result<Vec<u8>> {
 }
 
 /// Writes a companion; says whether anything was to be written.
-fn place_companion(home: &Path, path: &Path, companion: &Companion) -> Result<bool> {
+fn place_companion(home: &Path, path: &Path, companion: &Companion, existing: Existing) -> Result<bool> {
     if !companion.shared {
         let part = Part::new(home)?;
         part.fill(|out| out.write_all(&companion.bytes).map_err(failed("write", path)))?;
-        if compare(path, &part.path)? == Before::Same {
-            return Ok(false);
+        match compare(path, &part.path)? {
+            Before::Same => return Ok(false),
+            // What is there may be another session's, or say more by now.
+            Before::Other | Before::Beginning | Before::Further if existing != Existing::Replace => return Ok(false),
+            _ => {}
         }
         part.put(path, Existing::Replace)?;
         return Ok(true);

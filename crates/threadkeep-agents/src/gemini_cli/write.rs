@@ -11,7 +11,12 @@ use crate::writer::{Answers, Companion, Losses, Session, WholeAnswer, Writer, Wr
 
 /// Where a session's file belongs below the home directory that the agent is given.
 pub(super) fn place(session: &Session) -> PathBuf {
-    let id = session.uuid().to_string();
+    // The first digits of an id that begins with its time are those of every session of that minute.
+    let id = match session.uuid().get_version_num() {
+        4 => session.uuid(),
+        _ => session.made("file", 0),
+    };
+    let id = id.to_string();
     let at = time(session.created_at);
     let minute = at.get(..16).unwrap_or_default().replace(':', "-");
     folder(session).join("chats").join(format!("session-{minute}-{}.jsonl", id.get(..8).unwrap_or(&id)))

@@ -139,6 +139,15 @@ impl Import<'_> {
         run.outcome.items.skipped = count(source.skipped);
         run.outcome.items.unchanged = count(source.records - source.skipped);
         run.said = self.with_files_beside(run.reader.facts());
+        if let Some(thread) = &run.thread
+            && let Some(thread) = self.find(thread)?
+        {
+            // What a file beside the session says since the last import was not told then.
+            let details = thread.details;
+            run.said.title = run.said.title.take().filter(|_| details.title.is_some());
+            run.said.model = run.said.model.take().filter(|_| details.model.is_some());
+            run.said.cwd = run.said.cwd.take().filter(|_| details.cwd.is_some());
+        }
         Ok(Some(known.rest))
     }
 }
@@ -414,6 +423,8 @@ impl<'a> Run<'a> {
             let reason =
                 format!("the agent is at work on the last message ({count} records); it waits for the next import");
             self.problem(0, reason);
+            let file = self.import.file.key.clone();
+            self.outcome.waiting = Some(Waiting { file, line: 0, bytes: 0 });
         }
     }
 
@@ -441,7 +452,8 @@ impl<'a> Run<'a> {
             false => (Vec::new(), Findings::default()),
         };
         // Until they are in the store, the next import has to look again.
-        let mut source = self.source(&thread, end && companions.is_empty());
+        let is_put_off = self.import.shape != Shape::Lines && self.outcome.waiting.is_some();
+        let mut source = self.source(&thread, end && companions.is_empty() && !is_put_off);
         let head = self.reader.head().filter(|_| end);
         if self.batch.is_empty() && self.stored.as_ref() == Some(&source) && head.is_none() && facts == self.said {
             return Ok(());

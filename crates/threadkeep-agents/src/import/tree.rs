@@ -185,6 +185,10 @@ fn member(path: &Path) -> io::Result<Option<Member>> {
 
 /// The JSON files of a folder in the order of their names; none when there is no folder.
 fn in_folder(folder: &Path) -> io::Result<Vec<Member>> {
+    // A link leads elsewhere than into the agent's own folders.
+    if fs::symlink_metadata(folder).is_ok_and(|meta| meta.is_symlink()) {
+        return Ok(Vec::new());
+    }
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {

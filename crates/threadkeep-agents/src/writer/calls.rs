@@ -16,16 +16,18 @@ pub(crate) struct Calls {
     used: HashSet<u64>,
     /// By the id that the session has for it, the id that was written, and whether it takes words instead of an object.
     open: HashMap<String, (String, bool)>,
+    /// How often an id was given anew, where it was.
+    again: HashMap<u64, u64>,
 }
 
 impl Calls {
     /// Takes a call in; gives the id to write. `is_text` is given back with its result.
     pub(crate) fn call(&mut self, id: &str, is_text: bool, losses: &mut Losses) -> String {
         let mut written = clean(id);
-        let mut number = 0_u64;
         while !self.used.insert(key(&written)) {
-            number += 1;
-            written = marked(id, number);
+            let number = self.again.entry(key(id)).or_default();
+            *number += 1;
+            written = marked(id, *number);
         }
         if written != id {
             losses.count(lost::CALL_IDS);

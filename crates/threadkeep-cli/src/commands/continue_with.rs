@@ -68,6 +68,7 @@ pub(super) fn run(args: &ContinueArgs, app: &mut App) -> Outcome {
         let going = codec.resuming(export.session()).ok_or_else(unable)?;
         let environment = codec.variable().filter(|_| is_other).map(|name| (name, home.clone()));
         let steps = Steps { folder, environment, taking: None, going };
+        let mut handed = None;
         let (steps, document) = match codec.place(export.session()) {
             Some(_) => {
                 let installed = threadkeep_agents::export::install(export, &home, to::existing(&placing))?;
@@ -85,6 +86,7 @@ pub(super) fn run(args: &ContinueArgs, app: &mut App) -> Outcome {
             }
             None => {
                 let file = hand_over(export)?;
+                handed = file.parent().map(Path::to_owned);
                 let taking = codec.taking_in(&file).ok_or_else(unable)?;
                 let document = json!({"agent": codec.agent(), "file": file.display().to_string()});
                 (Steps { taking: Some(taking), ..steps }, document)
@@ -92,7 +94,16 @@ pub(super) fn run(args: &ContinueArgs, app: &mut App) -> Outcome {
         };
         veil.tell(("record", "records"));
         if args.run {
-            return steps.run();
+            let outcome = steps.run();
+            if let Some(folder) = &handed {
+                // The agent has taken it in, or said why not.
+                let _ = fs::remove_dir_all(folder);
+            }
+            return outcome;
+        }
+        if let Some(folder) = &handed {
+            let words = format!("the session lies in {} until you remove it", folder.display());
+            output::tell(Ink::Warn, "note", &words);
         }
         if app.out.is_json() {
             app.out.document(&steps.document(document))?;

@@ -13,7 +13,7 @@ use threadkeep_agents::import::{ImportOptions, ImportReport, Importer, Problem, 
 
 use super::App;
 use crate::bundles::{self, Taken, TakingArgs, is_bundle};
-use crate::errors::{Code, Failure, Outcome};
+use crate::errors::{Code, Failure, Outcome, Report};
 use crate::masking::MaskingArgs;
 use crate::output::Output;
 use crate::style::Ink;
@@ -76,10 +76,13 @@ pub(super) fn run(args: &ImportArgs, app: &mut App) -> Outcome {
     app.masking = args.masking.rules()?;
     require_some(&args.paths)?;
     let homes = if args.scan { homes::find(&args.projects, args.agent.as_deref())? } else { Vec::new() };
-    let store = open(args, app)?;
-    let options = ImportOptions { agent: args.agent.clone(), dry_run: args.dry_run, ..ImportOptions::default() };
     let (bundles, mut paths): (Vec<PathBuf>, Vec<PathBuf>) =
         args.paths.iter().cloned().partition(|path| is_bundle(path));
+    check(args, &bundles)?;
+    let store = open(args, app)?;
+    // What was copied to be read is to be gone when somebody ends this.
+    let stop = Some(super::watch::ends_by_signal()?);
+    let options = ImportOptions { agent: args.agent.clone(), dry_run: args.dry_run, stop, ..ImportOptions::default() };
     if args.scan && args.dry_run && bundles.is_empty() {
         return homes::look(&store, &options, &paths, &homes, app);
     }
@@ -90,9 +93,19 @@ pub(super) fn run(args: &ImportArgs, app: &mut App) -> Outcome {
     let mut report = report?;
     let mut taken = Vec::new();
     for path in &bundles {
-        let one = bundles::take(path, &args.taking, &store, args.dry_run)?;
-        add(&mut report, &one);
-        taken.push(one);
+        match bundles::take(path, &args.taking, &store, args.dry_run) {
+            Ok(one) => {
+                add(&mut report, &one);
+                taken.push(one);
+            }
+            // One that is named alone is answered for itself.
+            Err(Failure::Report(failed)) if args.paths.len() > 1 || args.scan => {
+                let (file, reason) = (path.display().to_string(), failed.message.clone());
+                report.files.failed += 1;
+                report.problems.push(Problem { file, line: 0, reason });
+            }
+            Err(failure) => return Err(failure),
+        }
     }
     if app.out.is_json() {
         let mut document = serde_json::to_value(&report)?;
@@ -109,7 +122,21 @@ pub(super) fn run(args: &ImportArgs, app: &mut App) -> Outcome {
         homes::write_unread(&mut app.out, &homes)?;
         write_next(&mut app.out, args, &store, &report)?;
     }
-    Ok(if report.files.failed > 0 { Code::Partial } else { Code::Done })
+    let is_left = taken.iter().filter_map(|one| one.report.as_ref()).any(|report| !report.problems.is_empty());
+    Ok(if report.files.failed > 0 || is_left { Code::Partial } else { Code::Done })
+}
+
+/// Refuses what means nothing for what is imported, before anything is.
+fn check(args: &ImportArgs, bundles: &[PathBuf]) -> Result<(), Failure> {
+    let report = match bundles.first() {
+        None if args.taking.is_given() => "--move, --identity and --passphrase-file are for bundles, and none is named",
+        Some(_) if args.masking.rules()?.is_some() => {
+            "what a bundle holds is masked when it is made, and not when it is taken in"
+        }
+        Some(_) if args.agent.is_some() => "--agent chooses among files of agents, and a bundle is none",
+        _ => return Ok(()),
+    };
+    Err(Report::usage(report).into())
 }
 
 /// Counts what was taken of a bundle as if it were a file whose records are its items.

@@ -8,7 +8,7 @@ use serde_json::json;
 use threadkeep::Error;
 
 use super::{App, Cli};
-use crate::errors::{Code, Failure, Outcome};
+use crate::errors::{Code, Failure, Outcome, Report};
 
 const EXAMPLES: &str = "\
 EXAMPLES:
@@ -28,6 +28,9 @@ pub(super) struct ManArgs {
 /// Writes manual pages.
 pub(super) fn run(args: &ManArgs, app: &mut App) -> Outcome {
     let Some(folder) = &args.out else {
+        if app.out.is_json() {
+            return Err(Report::usage("without --out DIR the output is the page itself, not a document").into());
+        }
         let mut page = Vec::new();
         clap_mangen::Man::new(command()).render(&mut page)?;
         app.out.bytes(&page)?;

@@ -86,19 +86,19 @@ pub(super) struct RetainArgs {
     #[arg(long, conflicts_with_all = ["dry_run", "show", "clear", "history", "spare", "trust_clock"])]
     set: bool,
     /// Say which rules are kept
-    #[arg(long, conflicts_with_all = ["dry_run", "clear", "history", "spare", "trust_clock"])]
+    #[arg(long, conflicts_with_all = ["dry_run", "clear", "history", "spare", "trust_clock", "max_count", "max_age", "max_size", "max_store_size", "grace", "trash_grace", "archived", "forked", "deleted"])]
     show: bool,
     /// Forget the rules of the store, or with --workspace those of that alone
-    #[arg(long, conflicts_with_all = ["dry_run", "history", "spare", "trust_clock"])]
+    #[arg(long, conflicts_with_all = ["dry_run", "history", "spare", "trust_clock", "max_count", "max_age", "max_size", "max_store_size", "grace", "trash_grace", "archived", "forked", "deleted"])]
     clear: bool,
     /// List what was taken and what came back, the newest first
-    #[arg(long, conflicts_with_all = ["dry_run", "spare", "trust_clock"])]
+    #[arg(long, conflicts_with_all = ["dry_run", "spare", "trust_clock", "max_count", "max_age", "max_size", "max_store_size", "grace", "trash_grace", "archived", "forked", "deleted"])]
     history: bool,
     /// With --history: at most this many, up to 1000
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 100)]
+    #[arg(short = 'n', long, value_name = "N", requires = "history", default_value_t = 100)]
     limit: usize,
     /// With --history: go on where an earlier page ended
-    #[arg(long)]
+    #[arg(long, requires = "history")]
     cursor: Option<String>,
 }
 

@@ -105,13 +105,21 @@ pub(super) fn run(args: &WatchArgs, app: &mut App) -> Outcome {
 }
 
 /// A flag that the signals set which end a service. A second one ends the program at once.
-fn ends_by_signal() -> Result<Arc<AtomicBool>, Failure> {
+pub(super) fn ends_by_signal() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
+    for signal in [SIGTERM, SIGINT, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)) {
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     Ok(stop)
+}
+
+/// Whether this program was started so that a signal does not reach it, as `nohup` does.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);
+    let ignored = ignored.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0);
+    u32::try_from(signal - 1).ok().and_then(|bit| ignored.checked_shr(bit)).is_some_and(|rest| rest & 1 == 1)
 }
 
 struct Watch<'a> {
@@ -218,7 +226,9 @@ impl Watch<'_> {
 
     /// Follows homes that have come to be, and those that were put in the place of others; says whether there were any.
     fn find_homes(&mut self) -> Result<bool, Failure> {
-        let named = self.args.paths.iter().map(|path| Home { agent: "", path: path.clone(), is_read: true });
+        // As the system tells of them.
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let named = self.args.paths.iter().map(|path| Home { agent: "", path: absolute(path), is_read: true });
         let found = match self.args.paths.is_empty() {
             true => known::find(&self.args.projects, self.args.agent.as_deref())?,
             false => homes::existing(named.collect()),

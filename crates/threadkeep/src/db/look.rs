@@ -300,7 +300,7 @@ fn look_at_schema(
 /// What the schema of a database is made of.
 fn listing(connection: &Connection) -> Result<Listing> {
     let mut listing = Listing::new();
-    let parts = "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'";
+    let parts = "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
     for [kind, name, table, sql] in strings::<4>(connection, parts)? {
         // White space says nothing.
         let sql = sql.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -316,7 +316,7 @@ fn listing(connection: &Connection) -> Result<Listing> {
     }
     let columns = "SELECT t.name, c.name, c.type || CASE WHEN c.\"notnull\" THEN ' NOT NULL' ELSE '' END
           || CASE WHEN c.pk > 0 THEN ' KEY ' || c.pk ELSE '' END || coalesce(' DEFAULT ' || c.dflt_value, '')
-        FROM sqlite_master t JOIN pragma_table_xinfo(t.name) c WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'";
+        FROM sqlite_master t JOIN pragma_table_xinfo(t.name) c WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
     for [table, column, definition] in strings::<3>(connection, columns)? {
         listing.insert(("column".to_owned(), format!("{table}.{column}")), definition);
     }

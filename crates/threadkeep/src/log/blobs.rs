@@ -6,6 +6,8 @@ use crate::error::{Error, Result};
 use crate::id::ItemKey;
 use crate::item::Hash;
 
+const OTHER_BYTES: &str = "its bytes do not have this hash";
+
 statements! {
     INSERT_BLOB = "INSERT INTO blobs (digest, size, encoding, data) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (digest) DO NOTHING";
     LINK_BLOB = "INSERT INTO item_blobs (item, digest) VALUES (?1, ?2) ON CONFLICT (item, digest) DO NOTHING";
@@ -29,16 +31,22 @@ pub(crate) fn store(tx: &mut dyn Tx, item: ItemKey, blobs: &[Blob]) -> Result<()
     Ok(())
 }
 
-/// The payloads of an item as they are stored.
+/// The payloads of an item as they are stored, each of which is what its name says: who stores them again believes the name.
 pub(crate) fn stored_with(tx: &mut dyn Tx, item: ItemKey) -> Result<Vec<Blob>> {
-    query_all(tx, STORED_WITH, &[item.0.into()], |row| {
+    let blobs = query_all(tx, STORED_WITH, &[item.0.into()], |row| {
         Ok(Blob {
             digest: row.parse(0, Hash::from_slice(row.blob(0)?), "a hash")?,
             size: row.parse(1, usize::try_from(row.int(1)?).ok(), "a size")?,
             encoding: row.int(2)?,
             data: row.blob(3)?.to_vec(),
         })
-    })
+    })?;
+    for blob in &blobs {
+        if Hash::of(&content::decode_blob(blob.encoding, blob.size, &blob.data)?) != blob.digest {
+            return Err(Error::corrupt(format!("blob {}", blob.digest), OTHER_BYTES));
+        }
+    }
+    Ok(blobs)
 }
 
 /// Loads one payload and checks that it is what its name says.
@@ -48,11 +56,7 @@ pub(crate) fn load(tx: &mut dyn Tx, digest: Hash) -> Result<Vec<u8>> {
         content::decode_blob(row.int(1)?, size, row.blob(2)?)
     })?;
     let bytes = found.ok_or_else(|| Error::corrupt(format!("blob {digest}"), "it is missing"))?;
-    if Hash::of(&bytes) == digest {
-        Ok(bytes)
-    } else {
-        Err(Error::corrupt(format!("blob {digest}"), "its bytes do not have this hash"))
-    }
+    if Hash::of(&bytes) == digest { Ok(bytes) } else { Err(Error::corrupt(format!("blob {digest}"), OTHER_BYTES)) }
 }
 
 /// Deletes every payload that no item uses.

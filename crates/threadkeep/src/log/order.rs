@@ -80,7 +80,7 @@ impl Top {
 
     /// The tick of a change to a thread whose last one was `own`.
     pub(crate) fn next_tick(&self, own: i64) -> i64 {
-        self.tick.max(own) + 1
+        self.tick.max(own).saturating_add(1)
     }
 
     /// The place by update of a thread that changes at `tick`.

@@ -11,9 +11,12 @@ use crate::thread::Shelf;
 use crate::time::Timestamp;
 
 statements! {
-    WAITING_MESSAGE = "SELECT 1 FROM messages WHERE thread = ?1 AND state = 'queued' AND (expires_at IS NULL OR expires_at > ?2) LIMIT 1";
-    PENDING_REQUEST = "SELECT 1 FROM requests WHERE thread = ?1 AND state = 'pending' AND (expires_at IS NULL OR expires_at > ?2) LIMIT 1";
-    // Words that are not known count as not at their end: what is not understood is not taken.
+    // Words that are not known count as not at their end: what is not understood is not taken. What was taken or answered is not at
+    // its end either.
+    WAITING_MESSAGE = "SELECT 1 FROM messages WHERE thread = ?1 AND state NOT IN ('acted', 'failed', 'expired', 'withdrawn', 'rejected')
+        AND NOT (state = 'queued' AND expires_at IS NOT NULL AND expires_at <= ?2) LIMIT 1";
+    PENDING_REQUEST = "SELECT 1 FROM requests WHERE thread = ?1 AND state NOT IN ('cancelled', 'expired')
+        AND NOT (state = 'pending' AND expires_at IS NOT NULL AND expires_at <= ?2) AND NOT (state = 'answered' AND consumed_at IS NOT NULL) LIMIT 1";
     OPEN_JOB = "SELECT 1 FROM jobs WHERE thread = ?1 AND status NOT IN ('completed', 'failed', 'cancelled') LIMIT 1";
     PURSUED_GOAL = "SELECT 1 FROM goals WHERE thread = ?1 AND ended_at IS NULL
         AND status NOT IN ('complete', 'paused', 'budget_limited') LIMIT 1";

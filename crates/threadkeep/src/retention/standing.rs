@@ -13,7 +13,7 @@ pub(crate) const PAGE: usize = 1_000;
 
 statements! {
     // The last receipt says whether a run put it into the trash, and when somebody took it out.
-    RETENTION_STANDINGS = "SELECT t.activity, t.id, t.shelf, t.pinned, t.tick, t.updated_at, t.trashed_at, r.step, r.tick, t.workspace
+    RETENTION_STANDINGS = "SELECT t.activity, t.id, t.shelf, t.pinned, t.tick, t.updated_at, t.trashed_at, r.step, r.tick, t.workspace, r.made_at
         FROM threads t LEFT JOIN retention_receipts r
           ON r.number = (SELECT max(l.number) FROM retention_receipts l WHERE l.thread = t.id)
         WHERE t.workspace = ?1 AND (t.activity, t.id) > (?2, ?3) AND t.shelf < 3 ORDER BY t.activity, t.id LIMIT ?4";
@@ -129,7 +129,9 @@ fn read(row: &Row<'_>, workspace: WorkspaceId) -> Result<Standing> {
     let in_trash = (shelf == Shelf::Trashed).then(|| {
         // Without a time it came there just now: nothing is purged for what is not known.
         let since = row.opt_int(6).ok().flatten().map_or(Timestamp(i64::MAX), Timestamp);
-        InTrash { since, by_retention: last == Some(RetentionStep::Trashed) }
+        // Whoever put it there later did so by hand.
+        let by_retention = last == Some(RetentionStep::Trashed) && row.opt_int(10).ok().flatten() == Some(since.0);
+        InTrash { since, by_retention }
     });
     Ok(Standing {
         thread: row.parse(1, ThreadId::new(row.text(1)?).ok(), "a thread id")?,

@@ -97,7 +97,8 @@ impl Threads {
     /// write in between. It stays while a living process writes it, while it is pinned, archived or changed lately, while a message, a
     /// request, a job, a goal or a run of it is open, and while a thread that was forked from it is not in the trash; a dead holder
     /// keeps nothing. What a run takes in each workspace is what was active longest ago. When it is cut short, all that it did is on
-    /// record, and the next one goes on. How much memory it takes grows with the number of threads of the largest workspace.
+    /// record, and the next one goes on. How much memory it takes grows with the number of threads of the largest workspace, and of all of them where the store as a
+    /// whole has a limit of bytes.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a limit of 0. Other errors end the run; what was taken before is in the receipts.
@@ -342,14 +343,16 @@ impl<'a> Run<'a> {
 
     /// Reads all threads of a workspace, those that were active longest ago first: the listed ones, and those in the trash.
     async fn read(&mut self, workspace: WorkspaceId) -> Result<(Vec<Standing>, Vec<Standing>)> {
-        let mut standings = Vec::new();
+        // One that is written meanwhile comes again, where it is now.
+        let mut standings = BTreeMap::new();
         let mut after = Some((i64::MIN, String::new()));
         while let Some(from) = after.take() {
             let page = self.inner().db.read(move |tx| standing::page(tx, workspace, &from)).await?;
-            standings.extend(page.standings);
+            standings.extend(page.standings.into_iter().map(|standing| (standing.thread.clone(), standing)));
             self.report.notices.extend(page.damaged);
             after = page.next;
         }
+        let mut standings: Vec<Standing> = standings.into_values().collect();
         self.known += standings.len() as u64;
         // One that came out of the trash counts as active at that moment.
         standings.sort_by(|one, other| (one.place, &one.thread).cmp(&(other.place, &other.thread)));

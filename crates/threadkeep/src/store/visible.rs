@@ -416,7 +416,7 @@ impl Threads {
         let terms = Sync::Synced.within(thread.as_str()).repeatable();
         let change = move |tx: &mut dyn Tx| {
             let thread = threads::shelve(tx, scope, &id, to, now)?;
-            if to == Shelf::Active {
+            if to != Shelf::Trashed {
                 taking::note_restored(tx, &thread, now)?;
             }
             with_time(tx, thread)

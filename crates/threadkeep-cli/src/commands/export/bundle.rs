@@ -46,9 +46,10 @@ pub(super) fn run(args: &ExportArgs, app: &mut App) -> Outcome {
         tell(&bundles::write(&store, &threads, what(&std::env::temp_dir()), &mut out)?);
         return Ok(Code::Done);
     };
-    // Where the bundle goes there is room for it, and nobody else reads.
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let report = write_whole(path, |file| bundles::write(&store, &threads, what(folder), file))?;
+    // Where the bundle goes there is room for it; but what is to be read by some alone is nowhere else than here.
+    let beside = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let scratch = if args.bundling.encryption.is_wanted() { std::env::temp_dir() } else { beside.to_owned() };
+    let report = write_whole(path, |file| bundles::write(&store, &threads, what(&scratch), file))?;
     if app.out.is_json() {
         let bundle = &report.manifest;
         app.out.document(&json!({
@@ -69,11 +70,11 @@ pub(super) fn run(args: &ExportArgs, app: &mut App) -> Outcome {
     Ok(Code::Done)
 }
 
-/// What is masked: what was asked for, and else what is known to be a secret.
+/// What is masked: what is known to be a secret, and what was named besides.
 fn mask(args: &ExportArgs) -> Result<Option<Rules>, Failure> {
     match args.masking.rules()? {
         _ if args.unmasked => Ok(None),
-        Some(rules) => Ok(Some(rules)),
+        Some(more) => Ok(Some(Rules::maintained()?.and(&more))),
         None => Ok(Some(Rules::maintained()?)),
     }
 }

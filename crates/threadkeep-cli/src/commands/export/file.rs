@@ -18,6 +18,11 @@ pub(super) fn write_whole<T>(
         .file_name()
         .filter(|_| !path.is_dir())
         .ok_or_else(|| Report::usage(format!("{} is not the name of a file", path.display())))?;
+    // A device, or a program that reads, is no place for a file to be put.
+    if path.metadata().is_ok_and(|meta| !meta.is_file()) {
+        let report = Report::usage(format!("{} is no file", path.display()));
+        return Err(report.hint("without -o it is written to standard output, which can lead there").into());
+    }
     let failed = |operation, error: &std::io::Error| Error::Io {
         operation,
         path: path.display().to_string(),

@@ -15,6 +15,8 @@ const MARKS: [(&str, bool); 6] = [
     (":/Users/", true),
     ("/var/home/", false),
 ];
+/// What comes before a name in a path whose separators became dashes.
+const DASHED: [&str; 2] = ["-home-", "-Users-"];
 /// What no name is: folders that are everybody's.
 const SHARED: [&str; 4] = ["Shared", "Public", "Default", "All Users"];
 
@@ -65,14 +67,13 @@ impl HomePaths {
     }
 
     fn may_begin(&self, c: char) -> bool {
-        matches!(c, '/' | '\\' | ':') || self.own.as_deref().is_some_and(|own| own.starts_with(c))
+        matches!(c, '/' | '\\' | ':' | '-') || self.own.as_deref().is_some_and(|own| own.starts_with(c))
     }
 
     /// How long the home is that the text begins with.
     fn home_at(&self, text: &str, before: Option<char>, out: &str) -> Option<usize> {
         if let Some(own) = self.own.as_deref().filter(|own| text.starts_with(own))
             && !text.get(own.len()..)?.starts_with(is_of_name)
-            && !before.is_some_and(is_of_name)
         {
             return Some(own.len());
         }
@@ -81,8 +82,8 @@ impl HomePaths {
             if is_windows && !ends_in_drive(out, mark.starts_with(':')) {
                 continue;
             }
-            // A longer path that only contains it, such as `/srv/home/x`, is no home.
-            if !is_windows && before.is_some_and(|c| is_of_name(c) || c == ':' && is_drive_colon(out)) {
+            // Whatever stands before it: an escape, a colour, an option, the mount of a drive. Too much is masked rather than too little.
+            if !is_windows && before == Some(':') && is_drive_colon(out) {
                 continue;
             }
             let length = name_length(after, is_windows)?;
@@ -92,8 +93,19 @@ impl HomePaths {
             }
             return Some(mark.len() + length);
         }
-        None
+        dashed_at(text, before)
     }
+}
+
+/// How long the home is in a path that was made a name, as agents do with the folders that they work in.
+fn dashed_at(text: &str, before: Option<char>) -> Option<usize> {
+    let mark = DASHED
+        .into_iter()
+        .find(|mark| text.starts_with(mark))
+        .filter(|_| !before.is_some_and(char::is_alphanumeric))?;
+    let after = text.get(mark.len()..)?;
+    let length = after.find(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '.')).unwrap_or(after.len());
+    (length > 0 && length <= LONGEST_NAME && !SHARED.contains(&after.get(..length)?)).then_some(mark.len() + length)
 }
 
 fn is_of_name(c: char) -> bool {
@@ -151,14 +163,18 @@ mod tests {
             ("file:///home/ann/shop", "file://~/shop"),
             ("PATH=/home/ann/bin:/home/ann/.local/bin", "PATH=~/bin:~/.local/bin"),
             ("/data/people/ann/x and /data/people/anna/x", "~/x and /data/people/anna/x"),
-            ("/srv/home/x and /home/ and /homely/x", "/srv/home/x and /home/ and /homely/x"),
+            ("/srv/home/x and /home/ and /homely/x", "/srv~ and /home/ and /homely/x"),
+            (r#"{"command":"cd x\n/home/ann/bin/y"}"#, r#"{"command":"cd x\n~/bin/y"}"#),
+            ("\u{1b}[32m/home/ann/x -I/home/ann/inc", "\u{1b}[32m~/x -I~/inc"),
+            ("/mnt/c/Users/ann/x", "/mnt/c~/x"),
+            ("~/.claude/projects/-home-ann-shop/a.jsonl", "~/.claude/projects/~-shop/a.jsonl"),
             ("/Users/Shared/x", "/Users/Shared/x"),
             ("grüße aus /home/jürgen/日本", "grüße aus ~/日本"),
             ("", ""),
         ] {
             assert_eq!(paths.mask(text), masked, "{text}");
         }
-        assert_eq!(paths.count(), 12);
+        assert_eq!(paths.count(), 18);
     }
 
     proptest! {

@@ -104,6 +104,8 @@ impl<'a, I: Iterator<Item = Event<'a>>> Harmless<'a, I> {
             Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(info))) => {
                 Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(language(&info).into())))
             }
+            // An entity may stand for what would change how the page is read.
+            Event::Text(words) => Event::Text(text::clean(&words).into_owned().into()),
             event => event,
         })
     }
@@ -192,6 +194,8 @@ fn edits(words: &str) -> Vec<(Range<usize>, &'static str)> {
                 put(range.start, '[', "\\[");
                 put(range.start, '<', "&lt;");
             }
+            // What can't be shown was cleaned away before: here it is an entity that stands for it.
+            Event::Text(shown) if text::clean(&shown) != *shown => put(range.start, '&', "&amp;"),
             _ => {}
         }
     }

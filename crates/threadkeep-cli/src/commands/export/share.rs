@@ -1,5 +1,6 @@
 //! A thread as one file for other people: what is in it, cut and masked. How it looks is for the sheets to say.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 
 use base64::Engine as _;
@@ -186,7 +187,7 @@ pub(super) fn run(args: &ExportArgs, thread: &str, app: &mut App, sheet: &mut dy
             "thread": target.thread,
             "file": file,
             "bytes": bytes,
-            "masked": {"items": share.veil.count(), "home_paths": share.homes.as_ref().map_or(0, HomePaths::count)},
+            "masked": {"items": share.secrets(), "home_paths": share.homes.as_ref().map_or(0, HomePaths::count)},
         });
         app.out.document(&document)?;
     } else {
@@ -206,6 +207,8 @@ struct Share<'a> {
     rules: Option<Rules>,
     /// Nothing where homes are not masked.
     homes: Option<HomePaths>,
+    /// What was masked in words that only reading the record shows.
+    found: Cell<u64>,
 }
 
 impl<'a> Share<'a> {
@@ -223,7 +226,7 @@ impl<'a> Share<'a> {
         let homes = (!args.unmasked).then(|| HomePaths::of(own));
         let tree = store.tree(id)?;
         let at = at.or(thread.head);
-        Ok(Self { store, thread, at, tree, views: Views::new(), veil, rules, homes })
+        Ok(Self { store, thread, at, tree, views: Views::new(), veil, rules, homes, found: Cell::new(0) })
     }
 
     fn write(&self, sheet: &mut dyn Sheet, put: &mut dyn FnMut(&str) -> Result<(), Failure>) -> Result<(), Failure> {
@@ -289,8 +292,8 @@ impl<'a> Share<'a> {
     /// What was masked, in a sentence.
     fn masked(&self) -> Option<String> {
         let homes = self.homes.as_ref().map_or(0, HomePaths::count);
-        let secrets = (self.veil.count() > 0)
-            .then(|| format!("what looks like secrets in {}", human::counted(self.veil.count(), "place", "places")));
+        let secrets = (self.secrets() > 0)
+            .then(|| format!("what looks like secrets in {}", human::counted(self.secrets(), "place", "places")));
         let homes = (homes > 0).then(|| human::counted(homes, "path of a home folder", "paths of home folders"));
         let parts: Vec<String> = [secrets, homes].into_iter().flatten().collect();
         (!parts.is_empty()).then(|| format!("Masked: {}.", parts.join(", ")))
@@ -361,10 +364,16 @@ impl<'a> Share<'a> {
         pieces
     }
 
+    /// How many places were masked.
+    fn secrets(&self) -> u64 {
+        self.veil.count() + self.found.get()
+    }
+
     /// A text with what is masked in it.
     fn words(&self, words: &str) -> String {
         // What only shows when the record is read was not found in its bytes.
         let masked = self.rules.as_ref().and_then(|rules| rules.mask_text(words));
+        self.found.set(self.found.get() + u64::from(masked.is_some()));
         let words = masked.as_deref().unwrap_or(words);
         self.homes.as_ref().map_or_else(|| words.to_owned(), |homes| homes.mask(words))
     }

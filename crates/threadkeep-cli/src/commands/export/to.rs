@@ -21,13 +21,13 @@ use crate::{human, output};
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct PlacingArgs {
     /// Put it where the agent lists it, in this home of it
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "verbatim", "bundle"])]
+    #[arg(long, value_name = "DIR", requires = "to", conflicts_with = "output")]
     pub(crate) home: Option<PathBuf>,
     /// The folder to go on in, where it is another than the thread's
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["verbatim", "bundle"])]
+    #[arg(long, value_name = "DIR", requires = "to")]
     pub(crate) cwd: Option<PathBuf>,
     /// Replace a session that is there already and differs
-    #[arg(long)]
+    #[arg(long, requires = "to")]
     pub(crate) overwrite: bool,
 }
 

@@ -179,7 +179,8 @@ fn concerned(path: &Path, may_be_folder: bool, roots: &[Root]) -> Option<PathBuf
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
     if LINES.contains(&ending) {
-        return Some(path.to_owned());
+        // Beside a file that is followed others lie, which nobody named.
+        return roots.iter().any(|root| path.starts_with(&root.home.path)).then(|| path.to_owned());
     }
     if may_be_folder && path.is_dir() {
         return Some(path.to_owned());

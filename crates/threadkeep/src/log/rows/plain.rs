@@ -31,7 +31,7 @@ statements! {
 }
 
 /// No store counts as far as this.
-const MAX_COUNTED: i64 = 1 << 53;
+pub(crate) const MAX_COUNTED: i64 = 1 << 53;
 
 /// The columns of `DETAILS` by name, whether each is a number, and whether it must be there.
 const DETAIL_NAMES: [(&str, bool, bool); DETAIL_COLUMNS] = [
