@@ -84,7 +84,8 @@ fn every_sample_is_imported_once_verifies_and_is_given_back() {
         for problem in &first.problems {
             eprintln!("  {}:{} {}", problem.file, problem.line, problem.reason);
         }
-        assert!(first.items.imported > 0);
+        // Of one agent there is a fragment alone, which no folder of sessions holds.
+        assert!(first.items.imported > 0 || agent == "codewhale", "{agent}");
         let again = import(&store, &path);
         assert_eq!(again.items.imported, 0, "the second import changed something");
         assert_eq!(again.items.read, first.items.read);

@@ -150,7 +150,9 @@ fn every_case_becomes_the_threads_of_its_listing() {
         let again = import(&store, &path);
         assert_eq!(again.items.imported, 0, "{}: the second import changed something", case.display());
         assert_eq!(again.items.read, first.items.read, "{}", case.display());
-        assert_eq!(again.files.read, 0, "{}: something was read again", case.display());
+        // But for what its agent was at work on: it may be done by now.
+        let waits = first.waiting.len() as u64;
+        assert_eq!(again.files.read, waits, "{}: something was read again", case.display());
         assert!(store.verify_all(|_| {}).unwrap().invalid.is_empty());
         let golden = PathBuf::from(format!("{}.txt", case.display()));
         if std::env::var_os("UPDATE_GOLDEN").is_some() {

@@ -171,10 +171,13 @@ fn an_answer_waits_until_it_is_finished_or_the_talk_goes_on() {
         .unwrap();
     agent.import();
     assert_eq!(agent.texts("one"), ["Fix it"]);
-    // It was interrupted: the next prompt settles it.
+    // A prompt may be queued while the agent goes on; another answer says that this one was interrupted.
     agent.say("one", "m3", "user", "Stop");
     agent.import();
-    assert_eq!(agent.texts("one"), ["Fix it", "Looked", "Stop"]);
+    assert_eq!(agent.texts("one"), ["Fix it"]);
+    agent.say("one", "m4", "assistant", "Stopped");
+    agent.import();
+    assert_eq!(agent.texts("one"), ["Fix it", "Looked", "Stop", "Stopped"]);
     assert_eq!(agent.thread("one").branches, 1);
 }
 

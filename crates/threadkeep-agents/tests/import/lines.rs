@@ -43,6 +43,11 @@ fn every_agents_files_are_imported_once_and_given_back() {
     for codec in codecs() {
         let (_folder, store) = open();
         let agent = files().join(codec.agent());
+        if !agent.is_dir() {
+            // Its sessions are rows, which a test of their own makes.
+            assert!(["codewhale", "newt"].contains(&codec.agent()), "{}", codec.agent());
+            continue;
+        }
         let first = import(&store, &agent);
         assert!(first.items.imported > 0 && first.threads.new > 0, "{}", codec.agent());
         assert!(threads(&store).iter().all(|thread| thread.details.agent.as_deref() == Some(codec.agent())));
