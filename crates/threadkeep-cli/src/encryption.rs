@@ -145,7 +145,7 @@ fn passphrase(file: &Path) -> Result<SecretString, Failure> {
 fn refused(error: &DecryptError, path: &Path) -> Failure {
     let place = path.display();
     let report = match error {
-        DecryptError::NoMatchingKeys | DecryptError::KeyDecryptionFailed => {
+        DecryptError::NoMatchingKeys | DecryptError::KeyDecryptionFailed | DecryptError::DecryptionFailed => {
             Report::new(Code::NotDone, "invalid", format!("{place}: what was given does not open it"))
                 .hint("it was encrypted to another key, or with another passphrase")
         }

@@ -216,9 +216,11 @@ fn a_thread_of_a_hundred_megabytes_is_mirrored_and_rebuilt_in_bounded_memory() {
     let mut rebuild = sandbox.bare();
     rebuild.arg("--store").arg(sandbox.path("other")).args(["rollout", "rebuild", "--from"]).arg(&file);
     let rebuilt = peak(rebuild);
-    println!("mirror {mirrored} MB, verify {verified} MB, rebuild {rebuilt} MB");
+    // The program itself counts too, and is large where it is not optimised.
+    let idle = peak(sandbox.command(&["list"]));
+    println!("list {idle} MB, mirror {mirrored} MB, verify {verified} MB, rebuild {rebuilt} MB");
     let most = mirrored.max(verified).max(rebuilt);
-    assert!(most < 64, "mirror {mirrored} MB, verify {verified} MB, rebuild {rebuilt} MB");
+    assert!(most < idle + 40, "list {idle} MB, mirror {mirrored} MB, verify {verified} MB, rebuild {rebuilt} MB");
 }
 
 #[test]
