@@ -418,6 +418,8 @@ fn damaged(detail: impl Into<String>) -> Error {
 fn unreadable(error: &std::io::Error) -> Error {
     match error.kind() {
         ErrorKind::UnexpectedEof => damaged("it is cut"),
+        // What opens it on the way, such as a decryption, found that it was changed.
+        ErrorKind::InvalidData => damaged(error.to_string()),
         _ => Error::io("read", Path::new("the bundle"), error),
     }
 }
@@ -434,12 +436,13 @@ fn line(input: &mut dyn BufRead, most: u64) -> Result<Vec<u8>> {
 }
 
 fn read_manifest(input: &mut dyn BufRead) -> Result<BundleManifest> {
-    match line(input, 64) {
-        Ok(magic) if magic == BUNDLE_MAGIC.as_bytes() => {}
-        Ok(magic) if Bundle::is_bundle(&magic) => {
+    let mut magic = Vec::new();
+    input.take(64).read_until(b'\n', &mut magic).map_err(|error| unreadable(&error))?;
+    match magic.strip_suffix(b"\n") {
+        Some(magic) if magic == BUNDLE_MAGIC.as_bytes() => {}
+        Some(magic) if Bundle::is_bundle(magic) => {
             return Err(Error::Unsupported { operation: "this version of bundles" });
         }
-        Err(error @ Error::Io { .. }) => return Err(error),
         _ => return Err(Error::invalid("bundle", "it does not begin as bundles do")),
     }
     let manifest = line(input, MOST_MANIFEST_BYTES)?;
