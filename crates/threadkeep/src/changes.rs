@@ -43,12 +43,13 @@ statements! {
     NEWEST = "SELECT place, number, thread, at FROM changes_settled ORDER BY place DESC, number DESC LIMIT 1";
     PENDING = "SELECT 1 FROM changes_unsettled LIMIT 1";
     STANDS = "SELECT place, number, thread, at FROM changes_with_places WHERE number = ?1";
-    IS_TRIMMED = "SELECT 1 FROM counters WHERE name = 'changes-trimmed'";
+    TRIMMINGS = "SELECT value FROM counters WHERE name = 'changes-trimmed'";
     // A beginning of their order, so that where one is still there nothing behind it is gone.
     TRIM = "DELETE FROM changes WHERE number IN (SELECT number FROM changes_settled WHERE place <
         (SELECT place FROM changes_settled WHERE number <= (SELECT max(number) FROM changes_settled)
           - coalesce((SELECT value FROM counters WHERE name = 'changes-kept'), ?1) ORDER BY number DESC LIMIT 1))";
-    NOTE_TRIMMED = "INSERT INTO counters (name, value) VALUES ('changes-trimmed', 1) ON CONFLICT (name) DO NOTHING";
+    NOTE_TRIMMED = "INSERT INTO counters (name, value) VALUES ('changes-trimmed', 1)
+        ON CONFLICT (name) DO UPDATE SET value = counters.value + 1";
     KEEP = "INSERT INTO counters (name, value) VALUES ('changes-kept', ?1) ON CONFLICT (name) DO UPDATE SET value = excluded.value";
     FOLLOWED = "SELECT 1 FROM counters WHERE name = 'changes-followed'";
     SET_FOLLOWED = "INSERT INTO counters (name, value) VALUES ('changes-followed', 1) ON CONFLICT (name) DO NOTHING";
@@ -315,7 +316,10 @@ pub(crate) fn page(tx: &mut dyn Tx, scope: Scope, query: &ChangeQuery) -> Result
     if let Some(since) = &since {
         since.check(tx)?;
     }
-    let from = since.unwrap_or_default();
+    let from = match since {
+        Some(since) => since,
+        None => Place::beginning(tx)?,
+    };
     let limit = query.limit.min(MAX_PAGE);
     let one_more = i64::try_from(limit).unwrap_or(0) + 1;
     let mut args = vec![from.place.into(), from.number.into(), scope.arg(), one_more.into()];
@@ -402,10 +406,16 @@ impl Place {
         Ok(Self { place, number: value, thread, at })
     }
 
+    /// The place before all changes that are there. How often some were taken away says whether they still are.
+    fn beginning(tx: &mut dyn Tx) -> Result<Self> {
+        let trimmings = query_one(tx, TRIMMINGS, &[], |row| row.int(0))?;
+        Ok(Self { at: trimmings.unwrap_or(0), ..Self::default() })
+    }
+
     /// Refuses a place of which it can't be said any more what came behind it.
     fn check(&self, tx: &mut dyn Tx) -> Result<()> {
         let is_there = match self.number {
-            0 => query_one(tx, IS_TRIMMED, &[], |_| Ok(()))?.is_none(),
+            0 => Self::beginning(tx)? == *self,
             number => query_one(tx, STANDS, &[number.into()], Self::read)?.as_ref() == Some(self),
         };
         if is_there { Ok(()) } else { Err(Error::Trimmed { cursor: self.encode() }) }
@@ -426,7 +436,10 @@ fn is_pending(tx: &mut dyn Tx) -> Result<bool> {
 }
 
 fn newest(tx: &mut dyn Tx) -> Result<Place> {
-    Ok(query_one(tx, NEWEST, &[], Place::read)?.unwrap_or_default())
+    match query_one(tx, NEWEST, &[], Place::read)? {
+        Some(newest) => Ok(newest),
+        None => Place::beginning(tx),
+    }
 }
 
 /// Reads the columns of `changes_after!`.

@@ -127,8 +127,13 @@ fn the_feed_of_another_server_begins_anew() {
     let moved = ChangeQuery { since: Some(cursor), ..ChangeQuery::default() };
     assert!(matches!(store.changes(moved), Err(Error::Trimmed { .. })));
     assert_eq!(settled(&store, None).0, []);
+    // What was just given is taken, though nothing is there yet and something was taken away.
+    let empty = store.changes(ChangeQuery::default()).unwrap().cursor;
+    let since = ChangeQuery { since: Some(empty.clone()), ..ChangeQuery::default() };
+    assert_eq!(store.changes(since).unwrap().changes, []);
     let live = store.resume(&store.latest().unwrap().unwrap(), false).unwrap();
     live.append(vec![say("y")]).unwrap();
     let words: Vec<String> = settled(&store, None).0.into_iter().map(|it| it.area).collect();
     assert_eq!(words, ["claim", "items"]);
+    assert_eq!(settled(&store, Some(empty)).0.len(), 2);
 }

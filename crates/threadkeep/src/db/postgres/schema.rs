@@ -42,7 +42,8 @@ const DROP_STRANGE_FEED: Statement = Statement {
     name: "DROP_STRANGE_FEED",
     sql: "WITH gone AS (DELETE FROM changes WHERE (SELECT max(place) FROM changes)
           >= CAST(CAST(pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()) AS TEXT) AS BIGINT) RETURNING 1)
-        INSERT INTO counters (name, value) SELECT 'changes-trimmed', 1 FROM gone LIMIT 1 ON CONFLICT (name) DO NOTHING",
+        INSERT INTO counters (name, value) SELECT 'changes-trimmed', 1 FROM gone LIMIT 1
+        ON CONFLICT (name) DO UPDATE SET value = counters.value + 1",
 };
 /// The oldest server that this was tested with.
 pub(super) const OLDEST: i64 = 150_000;
