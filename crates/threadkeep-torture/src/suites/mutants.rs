@@ -39,7 +39,7 @@ const EXPECTED: &[(&str, Speed, &[&str])] = &[
     ("TellsTheFirstOnly", Speed::Quick, &["T06"]),
     ("KeepsHalfRequests", Speed::Quick, &["T01"]),
     ("CommitsBatchInPieces", Speed::Slow, &["T02 batch", "T01"]),
-    ("CommitsHeadApart", Speed::Quick, &["T01"]),
+    ("CommitsHeadApart", Speed::Quick, &["kills"]),
     ("NeverLeavesGate", Speed::Slow, &["T01"]),
     ("WritesMovedFile", Speed::Slow, &["T14 database removed"]),
     ("RedactsOffRecord", Speed::Quick, &["T02 redact"]),
