@@ -13,8 +13,8 @@ use std::time::Duration;
 use clap::Args;
 use threadkeep::blocking::Store;
 use threadkeep::{
-    Error, ListQuery, NewItem, NewThread, ReceiptQuery, RetainOptions, RetentionRules, RetentionStep, Role, Shelf,
-    Shelves, ThreadId, ThreadPatch,
+    Error, ListQuery, NewItem, NewThread, Protection, ReceiptQuery, RetainOptions, RetentionRules, RetentionStep, Role,
+    Shelf, Shelves, ThreadId, ThreadPatch,
 };
 
 use crate::Result;
@@ -256,11 +256,21 @@ impl<'a> Run<'a> {
         let store = Store::open(ground::options(&self.store)?.label("judge"))?;
         self.judge_threads(&store)?;
         // What was begun is completed, and then there is no more to take.
-        self.completed += store.retain(by_rules())?.purged.len();
+        let first = store.retain(by_rules())?;
+        // But for what stayed for a fork that then went itself: the next run takes that, and nothing else.
+        let second = store.retain(by_rules())?;
+        self.completed += first.purged.len() + second.purged.len();
+        let forked: BTreeSet<_> =
+            first.kept.iter().filter(|it| it.why == Protection::Forked).map(|it| &it.thread).collect();
+        let late = second.trashed.iter().filter(|it| !forked.contains(&it.thread)).count();
+        if late > 0 {
+            self.tally.add(Rule::Unequal, format!("a run left {late} threads that no fork kept"));
+        }
         let trash = self.judge_shelves(&store)?;
         let again = store.retain(RetainOptions { dry_run: true, ..by_rules() })?;
         if !again.trashed.is_empty() {
-            self.tally.add(Rule::Unequal, format!("a run left {} threads that it should take", again.trashed.len()));
+            self.tally
+                .add(Rule::Unequal, format!("two runs left {} threads that they should take", again.trashed.len()));
         }
         // A stub is left for what threads share, and what is listed keeps those that it shares with.
         let (stubs, trashed) = (store.stats()?.stubs, i64::try_from(trash).unwrap_or(i64::MAX));
