@@ -63,6 +63,8 @@ enum Inner {
     #[command(hide = true)]
     CheckMany(checker::CheckMany),
     #[command(hide = true)]
+    Devour(suites::Devour),
+    #[command(hide = true)]
     Drill(suites::Drill),
     #[command(hide = true)]
     Dump(suites::Dump),
@@ -106,6 +108,7 @@ fn main() -> ExitCode {
         Some(Inner::ChangeBeside(change)) => suites::play_changes(&change),
         Some(Inner::Check(check)) => checker::play(&check),
         Some(Inner::CheckMany(check)) => checker::play_many(&check),
+        Some(Inner::Devour(devour)) => suites::play_reading(&devour),
         Some(Inner::Drill(drill)) => suites::play_drill(&drill),
         Some(Inner::Dump(dump)) => suites::play_dump(&dump),
         Some(Inner::Fill(fill)) => suites::play_filling(&fill),

@@ -13,6 +13,7 @@ mod failing;
 mod failover;
 mod faults;
 mod history;
+mod hostile;
 mod hosts;
 mod kills;
 mod mirror;
@@ -44,6 +45,7 @@ pub(crate) use claims::{Renumber, play_renumber};
 pub(crate) use clock::{Jumping, YEAR};
 pub(crate) use damage::{Lay, Survey, play_layer, play_survey};
 pub(crate) use history::{Dump, Play, play, play_dump};
+pub(crate) use hostile::{Devour, play_reading};
 pub(crate) use retention::{Fill, KeepRetaining, play_filling, play_retaining};
 pub(crate) use rollout_damage::{Look, play_look};
 pub(crate) use steering::{Steer, play_steering};
@@ -75,6 +77,7 @@ const SUITES: &[Run] = &[
     ("T13", "zoo", zoo::run),
     ("T14", "moves", moves::run),
     ("T15", "access", access::run),
+    ("T16", "hostile", hostile::run),
     ("T17", "upgrades", upgrades::run),
     ("T18", "failover", failover::run),
     ("T18", "hosts", hosts::run),
