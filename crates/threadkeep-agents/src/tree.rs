@@ -8,6 +8,9 @@
 //! All that is remembered of a record is its [`Note`], so reading on from notes is the same as never having stopped.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+
+use hashbrown::HashTable;
 
 use crate::codec::{Place, RecordNo};
 
@@ -18,6 +21,10 @@ const NOTE_VERSION: u8 = 1;
 const HASH_BYTES: usize = 6;
 /// How many calls of one record a note has room for.
 const MAX_CALLS: usize = 7;
+/// How far behind a record results of its calls are looked for before something branches from it.
+const MAX_BEHIND: u32 = 4_096;
+/// The key of a record without an id; no hash is as long.
+const NO_KEY: Key = [0; HASH_BYTES];
 const SIDE: u8 = 1;
 const LINKED: u8 = 2;
 const LEAF: u8 = 4;
@@ -104,7 +111,7 @@ impl Note {
             out.extend_from_slice(&number.to_le_bytes());
         }
         for hash in std::iter::once(&self.message).chain(&self.calls) {
-            out.extend(hash.to_le_bytes().iter().take(HASH_BYTES));
+            out.extend(packed(*hash));
         }
         out
     }
@@ -123,9 +130,7 @@ impl Note {
         let (place, rest) = rest.split_first_chunk::<4>()?;
         let (anchor, rest) = rest.split_first_chunk::<4>()?;
         let (answers, rest) = rest.split_first_chunk::<4>()?;
-        let mut hashes = rest
-            .chunks_exact(HASH_BYTES)
-            .map(|chunk| chunk.iter().rev().fold(0, |key, byte| (key << 8) | u64::from(*byte)));
+        let mut hashes = rest.as_chunks::<HASH_BYTES>().0.iter().map(|key| unpacked(*key));
         let message = hashes.next()?;
         let [place, anchor, answers] = [place, anchor, answers].map(|bytes| u32::from_le_bytes(*bytes));
         Some(Self { class, flags, place, anchor, answers, message, calls: hashes.collect() })
@@ -136,7 +141,20 @@ impl Note {
     }
 }
 
-/// A placed record, with the pointers that make every question about its path cheap.
+/// A key in as many bytes as it has.
+type Key = [u8; HASH_BYTES];
+
+fn packed(key: u64) -> Key {
+    let mut bytes = NO_KEY;
+    bytes.iter_mut().zip(key.to_le_bytes()).for_each(|(to, from)| *to = from);
+    bytes
+}
+
+fn unpacked(key: Key) -> u64 {
+    key.iter().rev().fold(0, |number, byte| (number << 8) | u64::from(*byte))
+}
+
+/// A placed record, with the pointers that make every question about its path cheap. There may be millions of them.
 #[derive(Debug, Clone, Copy)]
 struct Node {
     parent: u32,
@@ -144,14 +162,50 @@ struct Node {
     /// An ancestor far above, for finding the ancestor at a depth in logarithmic time.
     jump: u32,
     branch: u32,
-    lane: u32,
-    anchor: u32,
     answers: u32,
     /// The nearest prompt, answer, and answer of another message, at or above.
     prompt: u32,
     answer: u32,
     other: u32,
-    message: u64,
+    message: Key,
+    /// Its own id, where it has one.
+    id: Key,
+}
+
+/// Records that follow one another without a turn.
+#[derive(Debug, Clone, Copy)]
+struct Branch {
+    /// Its last record.
+    tip: u32,
+    lane: u32,
+}
+
+/// The records by their ids, which are kept with the records.
+#[derive(Debug, Default)]
+struct Ids {
+    numbers: HashTable<u32>,
+    hasher: RandomState,
+}
+
+impl Ids {
+    fn get(&self, id: u64, nodes: &[Node]) -> Option<u32> {
+        let id = packed(id);
+        self.numbers.find(self.hasher.hash_one(id), |no| id_of(*no, nodes) == id).copied()
+    }
+
+    /// Takes in a record, which stands for its id from now on.
+    fn insert(&mut self, no: u32, nodes: &[Node]) {
+        let (id, hasher) = (id_of(no, nodes), &self.hasher);
+        let same = |other: &u32| id_of(*other, nodes) == id;
+        match self.numbers.find_mut(hasher.hash_one(id), same) {
+            Some(other) => *other = no,
+            None => drop(self.numbers.insert_unique(hasher.hash_one(id), no, |no| hasher.hash_one(id_of(*no, nodes)))),
+        }
+    }
+}
+
+fn id_of(no: u32, nodes: &[Node]) -> Key {
+    nodes.get(no as usize).map_or(NO_KEY, |node| node.id)
 }
 
 /// The tree so far.
@@ -160,12 +214,13 @@ pub(crate) struct Tree {
     /// Whether each record is linked to the one before it, but where somebody went back.
     chained: bool,
     nodes: Vec<Node>,
-    ids: HashMap<u64, u32>,
+    ids: Ids,
+    /// The records whose children continue another one.
+    anchors: HashMap<u32, u32>,
     calls: HashMap<u64, u32>,
     /// The latest record that made more calls than its note could hold.
     many_calls: Option<u32>,
-    /// The last record of each branch.
-    tips: Vec<u32>,
+    branches: Vec<Branch>,
     /// The line that each lane goes on with, by its last record.
     current: HashMap<u32, u32>,
     last_side_lane: Option<u32>,
@@ -183,11 +238,11 @@ impl Tree {
 
     /// Decides where a record stands.
     pub(crate) fn place(&self, arrival: &Arrival) -> Note {
-        let duplicate = arrival.id.and_then(|id| self.ids.get(&id).copied());
+        let duplicate = arrival.id.and_then(|id| self.find(id));
         let parent = match arrival.parent {
-            Parent::To(id) => self.ids.get(&id).copied(),
+            Parent::To(id) => self.find(id),
             // Where that was the first record there is no node before it, and a root follows.
-            Parent::Before(id) => self.ids.get(&id).map(|no| self.node(*no).map_or(NONE, |node| node.parent)),
+            Parent::Before(id) => self.find(id).map(|no| self.node(no).map_or(NONE, |node| node.parent)),
             Parent::Unsaid | Parent::Root => None,
         };
         let answers = self.earliest_call(&arrival.answers);
@@ -195,9 +250,7 @@ impl Tree {
         let class = if duplicate.is_some() { Class::Attached } else { arrival.class };
         let place = match (duplicate, parent) {
             (Some(same), _) => self.current_of(same),
-            (None, Some(parent)) if arrival.sidechain && self.node(parent).is_some_and(|node| node.lane == MAIN) => {
-                None
-            }
+            (None, Some(parent)) if arrival.sidechain && self.lane(parent) == Some(MAIN) => None,
             (None, Some(parent)) => self.follow(class, parent, answers),
             (None, None) => self.unlinked(class, arrival),
         };
@@ -210,13 +263,13 @@ impl Tree {
             _ => NONE,
         };
         let message = match (arrival.message, class, parent) {
-            (0, Class::Attached, Some(parent)) => self.node(parent).map_or(0, |node| node.message),
+            (0, Class::Attached, Some(parent)) => self.node(parent).map_or(0, |node| unpacked(node.message)),
             (message, ..) => message,
         };
         let mut flags = 0;
         let side = match place {
             None => arrival.sidechain,
-            Some(place) => self.node(place).is_some_and(|node| node.lane != MAIN),
+            Some(place) => self.lane(place).is_some_and(|lane| lane != MAIN),
         };
         for (flag, set) in [
             (SIDE, side),
@@ -236,7 +289,7 @@ impl Tree {
         let no = self.len();
         let parent = self.node(note.place);
         let lane = match parent {
-            Some(parent) => parent.lane,
+            Some(_) => self.lane(note.place).unwrap_or(MAIN),
             None if note.has(SIDE) => no,
             None => MAIN,
         };
@@ -244,9 +297,9 @@ impl Tree {
             Some(parent) if self.tip(parent.branch) == Some(note.place) => parent.branch,
             _ => self.branch_count(),
         };
-        match self.tips.get_mut(branch as usize) {
-            Some(tip) => *tip = no,
-            None => self.tips.push(no),
+        match self.branches.get_mut(branch as usize) {
+            Some(branch) => branch.tip = no,
+            None => self.branches.push(Branch { tip: no, lane }),
         }
         let (depth, jump) = match parent {
             Some(parent) => (parent.depth + 1, self.jump_from(note.place, parent)),
@@ -257,19 +310,18 @@ impl Tree {
             depth,
             jump,
             branch,
-            lane,
-            anchor: if note.anchor == NONE { no } else { note.anchor },
             answers: note.answers,
             prompt: parent.map_or(NONE, |parent| parent.prompt),
             answer: parent.map_or(NONE, |parent| parent.answer),
             other: parent.map_or(NONE, |parent| parent.other),
-            message: note.message,
+            message: packed(note.message),
+            id: id.map_or(NO_KEY, packed),
         };
         if note.class == Class::Prompt {
             node.prompt = no;
         }
         if note.class == Class::Answer || (self.chained && note.class == Class::Boundary) {
-            let same = self.node(node.answer).is_some_and(|last| last.message == note.message && note.message != 0);
+            let same = note.message != 0 && self.node(node.answer).is_some_and(|last| last.message == node.message);
             node.other = if same { node.other } else { node.answer };
             node.answer = no;
         }
@@ -278,8 +330,11 @@ impl Tree {
     }
 
     fn index(&mut self, note: &Note, id: Option<u64>, no: u32, lane: u32) {
-        if let Some(id) = id {
-            self.ids.insert(id, no);
+        if id.is_some() {
+            self.ids.insert(no, &self.nodes);
+        }
+        if note.anchor != NONE {
+            self.anchors.insert(no, note.anchor);
         }
         for call in &note.calls {
             self.calls.insert(*call, no);
@@ -316,7 +371,7 @@ impl Tree {
 
     /// Whether a record of this id was placed.
     pub(crate) fn contains(&self, id: u64) -> bool {
-        self.ids.contains_key(&id)
+        self.find(id).is_some()
     }
 
     /// The place of a record whose parent is here.
@@ -326,7 +381,7 @@ impl Tree {
             Class::Prompt | Class::Command | Class::Answer | Class::Boundary => self.anchor(parent),
         };
         let node = self.node(target)?;
-        let current = self.current.get(&node.lane).copied();
+        let current = self.current_of(target);
         let tip = match current.filter(|current| self.on_path(target, *current)) {
             Some(current) => current,
             None => self.tip(node.branch)?,
@@ -342,7 +397,7 @@ impl Tree {
     /// The place of a record whose parent is unknown or unsaid.
     fn unlinked(&self, class: Class, arrival: &Arrival) -> Option<u32> {
         let logical = arrival.logical.filter(|_| class == Class::Boundary);
-        if let Some(logical) = logical.and_then(|id| self.ids.get(&id).copied()) {
+        if let Some(logical) = logical.and_then(|id| self.find(id)) {
             return self.follow(class, logical, None);
         }
         if arrival.sidechain {
@@ -365,7 +420,8 @@ impl Tree {
     /// The latest record that can be branched from without leaving a result of a call on the path behind.
     fn fork_point(&self, target: u32, tip: u32) -> u32 {
         let mut after = Vec::new();
-        let mut no = tip;
+        let depth = self.node(target).map_or(0, |node| node.depth).saturating_add(MAX_BEHIND);
+        let mut no = self.at_depth(depth, tip);
         while no != target {
             let Some(node) = self.node(no) else { break };
             after.push(no);
@@ -390,7 +446,7 @@ impl Tree {
             return true;
         }
         let follows = |no: u32| self.node(no).is_some_and(|node| node.depth > above.depth);
-        let same = above.message != 0 && self.node(below.answer).is_some_and(|node| node.message == above.message);
+        let same = above.message != NO_KEY && self.node(below.answer).is_some_and(|node| node.message == above.message);
         follows(if same { below.other } else { below.answer })
     }
 
@@ -406,23 +462,28 @@ impl Tree {
     }
 
     fn anchor(&self, no: u32) -> u32 {
-        self.node(no).map_or(no, |node| node.anchor)
+        self.anchors.get(&no).copied().unwrap_or(no)
     }
 
     fn current_of(&self, no: u32) -> Option<u32> {
-        self.current.get(&self.node(no)?.lane).copied()
+        self.current.get(&self.lane(no)?).copied()
     }
 
     fn on_path(&self, ancestor: u32, tip: u32) -> bool {
         let Some(depth) = self.node(ancestor).map(|node| node.depth) else {
             return false;
         };
+        self.at_depth(depth, tip) == ancestor
+    }
+
+    /// The record at a depth on the path to another one; that one itself, where it is no deeper.
+    fn at_depth(&self, depth: u32, tip: u32) -> u32 {
         let mut no = tip;
         while let Some(node) = self.node(no).filter(|node| node.depth > depth) {
             let jump = self.node(node.jump).is_some_and(|jump| jump.depth >= depth);
             no = if jump { node.jump } else { node.parent };
         }
-        no == ancestor
+        no
     }
 
     /// Skew-binary jump pointers: two jumps of equal length become one of twice the length.
@@ -441,8 +502,17 @@ impl Tree {
         self.nodes.get(no as usize).copied()
     }
 
+    fn find(&self, id: u64) -> Option<u32> {
+        self.ids.get(id, &self.nodes)
+    }
+
+    fn lane(&self, no: u32) -> Option<u32> {
+        let branch = self.node(no)?.branch;
+        self.branches.get(branch as usize).map(|branch| branch.lane)
+    }
+
     fn tip(&self, branch: u32) -> Option<u32> {
-        self.tips.get(branch as usize).copied()
+        self.branches.get(branch as usize).map(|branch| branch.tip)
     }
 
     fn len(&self) -> u32 {
@@ -450,7 +520,7 @@ impl Tree {
     }
 
     fn branch_count(&self) -> u32 {
-        u32::try_from(self.tips.len()).unwrap_or(NONE)
+        u32::try_from(self.branches.len()).unwrap_or(NONE)
     }
 }
 

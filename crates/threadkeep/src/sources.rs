@@ -16,6 +16,8 @@ use crate::time::Timestamp;
 const MAX_PATH_BYTES: usize = 2 << 10;
 /// How many parts are put into another store at a time.
 const PAGE_SEGMENTS: i64 = 1_000;
+/// So many bytes of a file are read at a time, and the part that reaches beyond: what is damaged is stored in parts of megabytes.
+const PAGE_BYTES: i64 = 8 << 20;
 /// The longest note that a codec may leave with a record.
 pub const MAX_NOTE_BYTES: usize = 64;
 
@@ -343,10 +345,11 @@ pub struct FilePart {
 
 /// Reads a page of a file's parts with their exact bytes, in file order.
 pub(crate) fn parts(tx: &mut dyn Tx, file: &str, after: i64, limit: i64) -> Result<Vec<FilePart>> {
-    let mut rows = Vec::new();
+    let (mut rows, mut room) = (Vec::new(), PAGE_BYTES);
     tx.query(SEGMENTS, &[file.into(), after.into(), limit.into()], &mut |row| {
-        rows.push((row.int(0)?, row.int(1)?, row.opt_int(2)?, row.opt_blob(3)?.map(<[u8]>::to_vec)));
-        Ok(ControlFlow::Continue(()))
+        let length = row.int(1)?;
+        rows.push((row.int(0)?, length, row.opt_int(2)?, row.opt_blob(3)?.map(<[u8]>::to_vec)));
+        Ok(while_there_is_room(&mut room, length))
     })?;
     let mut parts = Vec::with_capacity(rows.len());
     for (position, length, item, bytes) in rows {
@@ -364,6 +367,12 @@ pub(crate) fn parts(tx: &mut dyn Tx, file: &str, after: i64, limit: i64) -> Resu
         parts.push(FilePart { position, length, bytes, redacted });
     }
     Ok(parts)
+}
+
+/// Takes bytes from a page; says whether another row still belongs on it.
+fn while_there_is_room(room: &mut i64, length: i64) -> ControlFlow<()> {
+    *room = room.saturating_sub(length);
+    if *room > 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
 }
 
 fn read_source(row: &Row<'_>) -> Result<SourceFile> {
@@ -409,9 +418,11 @@ pub(crate) fn file_row(tx: &mut dyn Tx, path: &str) -> Result<Option<FileRow>> {
 /// Reads a page of the parts between two positions.
 pub(crate) fn segment_rows(tx: &mut dyn Tx, path: &str, after: i64, before: i64) -> Result<Vec<SegmentRow>> {
     let args = [path.into(), after.into(), before.into(), PAGE_SEGMENTS.into()];
-    let rows = query_all(tx, SEGMENT_ROWS, &args, |row| {
-        let item = row.opt_int(2)?.map(ItemKey);
-        Ok((row.int(0)?, row.int(1)?, item, row.owned(3)?, row.owned(4)?))
+    let (mut rows, mut room) = (Vec::new(), PAGE_BYTES);
+    tx.query(SEGMENT_ROWS, &args, &mut |row| {
+        let (length, item) = (row.int(1)?, row.opt_int(2)?.map(ItemKey));
+        rows.push((row.int(0)?, length, item, row.owned(3)?, row.owned(4)?));
+        Ok(while_there_is_room(&mut room, length))
     })?;
     let place = |(position, length, item, note, bytes)| {
         let item = match item {

@@ -484,8 +484,8 @@ impl Store {
         self.inner.db.read(move |tx| sources::known_records(tx, &path, after, limit)).await
     }
 
-    /// A page of the exact bytes of an imported file, after a position; begin with -1. Between two parts that do not touch
-    /// stands one line feed.
+    /// A page of the exact bytes of an imported file, after a position; begin with -1, and go on until none is left. Between two
+    /// parts that do not touch stands one line feed. A page ends with the part that reaches beyond 8 MiB, however many are wanted.
     ///
     /// # Errors
     /// As every read.

@@ -8,6 +8,9 @@ use threadkeep::{SourceStamp, ThreadId};
 use super::companions::CompanionCounts;
 use super::files::Found;
 
+/// So many problems of one file are told one by one.
+const MAX_PROBLEMS: usize = 1_000;
+
 /// The report of an import. `items.read = items.imported + items.unchanged + items.skipped`, counted in records of the
 /// files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -21,7 +24,8 @@ pub struct ImportReport {
     /// What stands beside conversations.
     #[serde(skip_serializing_if = "CompanionCounts::is_empty")]
     pub companions: CompanionCounts,
-    /// Everything that is wrong with the files, by file and line.
+    /// Everything that is wrong with the files, by file and line; of a file with more than 1,000 such lines the first ones, and how
+    /// many more there are.
     pub problems: Vec<Problem>,
     /// The sources that could not be imported, by the names that the store knows them by.
     #[serde(skip)]
@@ -109,9 +113,29 @@ pub(super) struct Outcome {
     pub(super) items: ItemCounts,
     pub(super) companions: CompanionCounts,
     pub(super) new_thread: bool,
-    pub(super) problems: Vec<Problem>,
+    problems: Vec<Problem>,
+    /// How many more there are than are told, since the last one of them.
+    untold: u64,
     pub(super) thread: Option<ThreadId>,
     pub(super) waiting: Option<Waiting>,
+}
+
+impl Outcome {
+    /// Notes what is wrong with a line. Of a file with very many such lines the first are told, and how many there are.
+    pub(super) fn problem(&mut self, file: &str, line: u64, reason: String) {
+        let mut problem = Problem { file: file.to_owned(), line, reason };
+        if self.problems.len() >= MAX_PROBLEMS {
+            self.untold += 1;
+            let more = if self.untold == 1 {
+                "one more is wrong".to_owned()
+            } else {
+                format!("{} more are wrong", self.untold)
+            };
+            problem.reason = format!("{more}, this one the last: {}", problem.reason);
+            self.problems.truncate(MAX_PROBLEMS);
+        }
+        self.problems.push(problem);
+    }
 }
 
 impl ImportReport {

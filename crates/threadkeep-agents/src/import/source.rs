@@ -13,7 +13,7 @@ use threadkeep::{
 use super::companions;
 use super::files::{self, Found};
 use super::identity::{item_id, other_thread_id, thread_id};
-use super::report::{Outcome, Problem, Waiting};
+use super::report::{Outcome, Waiting};
 use super::whole::{self, Remembered};
 use crate::codec::{Codec, Continues, Findings, KnownRecord, Place, Record, Shape, SourceReader, ThreadFacts};
 use crate::companion::Companion;
@@ -240,8 +240,8 @@ struct Run<'a> {
     live: Option<LiveThread>,
     /// Whether the thread is in the store, so that items of this file may be too: another file may have brought them.
     exists: bool,
-    /// Items of this run, to recognise a record that stands twice in one place.
-    seen: HashSet<ItemId>,
+    /// The last item, if it was certainly not stored before: then what follows it was not either.
+    newest: Option<ItemId>,
     /// The beginning of the file has changed, so its map is written anew.
     replace: bool,
     records: i64,
@@ -277,7 +277,7 @@ impl<'a> Run<'a> {
             live: None,
             exists: thread.is_some(),
             thread,
-            seen: HashSet::new(),
+            newest: None,
             replace: stored.is_some(),
             was_unfinished: stored.as_ref().is_some_and(|source| source.size == UNFINISHED),
             stored,
@@ -374,7 +374,7 @@ impl<'a> Run<'a> {
     }
 
     fn problem(&mut self, line: u64, reason: String) {
-        self.outcome.problems.push(Problem { file: self.import.file.key.clone(), line, reason });
+        self.outcome.problem(&self.import.file.key, line, reason);
     }
 
     fn write_if_full(&mut self, workspaces: &mut HashMap<PathBuf, Workspace>) -> Result<(), Failure> {
@@ -607,8 +607,8 @@ impl<'a> Run<'a> {
     /// Turns what has gathered into parts of an import, new items and known ones told apart.
     fn segments(&mut self, thread: &ThreadId) -> Result<Vec<ImportSegment>, Failure> {
         let mut segments = Vec::with_capacity(self.batch.len());
-        let mut fresh = Vec::new();
-        let mut keyed = HashSet::new();
+        let (mut fresh, mut here, mut keyed) = (Vec::new(), HashSet::new(), HashSet::new());
+        let mut last = None;
         for pending in std::mem::take(&mut self.batch) {
             let (offset, length, part) = match pending {
                 Pending::Beside { offset, bytes } => {
@@ -616,21 +616,31 @@ impl<'a> Run<'a> {
                 }
                 Pending::Record { offset, bytes, record, key } => {
                     let length = bytes.read.len();
-                    let part = self.part(thread, bytes, record, key.as_deref());
-                    if let ImportPart::Item { item, .. } = &part {
-                        fresh.extend(item.id);
-                        keyed.extend(item.id.filter(|_| key.is_some()));
-                    }
+                    let begins = self.placed.is_empty();
+                    let (id, after) = self.stand(thread, &bytes, &record, key.as_deref());
+                    let is_new = !self.exists && (begins || (after.is_some() && after == self.newest));
+                    let is_first = here.insert(id);
+                    fresh.extend(Some(id).filter(|_| is_first && !is_new));
+                    keyed.extend(Some(id).filter(|_| is_first && key.is_some()));
+                    self.newest = Some(id).filter(|_| is_new);
+                    last = Some(id).filter(|_| is_first);
+                    let part = match is_first {
+                        true => self.item(id, after, bytes, record),
+                        false => ImportPart::Known { item: id, note: record.note },
+                    };
                     (offset, length, part)
                 }
             };
             let position = i64::try_from(offset).unwrap_or(i64::MAX);
             segments.push(ImportSegment { position, length: i64::try_from(length).unwrap_or(i64::MAX), part });
         }
-        let stored: HashSet<ItemId> = match self.exists {
-            true => self.import.store.stored_items(fresh)?.into_iter().collect(),
-            false => HashSet::new(),
+        let stored: HashSet<ItemId> = match fresh.is_empty() {
+            true => HashSet::new(),
+            false => self.import.store.stored_items(fresh)?.into_iter().collect(),
         };
+        if !self.exists && self.newest.is_none() {
+            self.newest = last.filter(|last| !stored.contains(last));
+        }
         for segment in &mut segments {
             if let ImportPart::Item { item, .. } = &mut segment.part
                 && let Some(id) = item.id.filter(|id| stored.contains(id) && keyed.contains(id))
@@ -656,16 +666,24 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn part(&mut self, thread: &ThreadId, bytes: Bytes, record: Record, key: Option<&[u8]>) -> ImportPart {
+    /// The item that a record becomes, and the one that it stands behind.
+    fn stand(
+        &mut self,
+        thread: &ThreadId,
+        bytes: &Bytes,
+        record: &Record,
+        key: Option<&[u8]>,
+    ) -> (ItemId, Option<ItemId>) {
         let after = match record.place {
             Place::After(number) => self.placed.get(number as usize).copied().or(self.base),
             Place::Root | Place::Beside => self.base,
         };
         let id = item_id(thread, after, key.unwrap_or(&bytes.read), record.created_at);
         self.placed.push(id);
-        if !self.seen.insert(id) {
-            return ImportPart::Known { item: id, note: record.note };
-        }
+        (id, after)
+    }
+
+    fn item(&self, id: ItemId, after: Option<ItemId>, bytes: Bytes, record: Record) -> ImportPart {
         let item = NewItem {
             id: Some(id),
             role: record.role,
@@ -678,15 +696,17 @@ impl<'a> Run<'a> {
 
     /// Counts a part; one that is stored already is only mapped.
     fn settle(&mut self, segment: &mut ImportSegment, stored: &HashSet<ItemId>) {
+        let counts = &mut self.outcome.items;
         match &mut segment.part {
             ImportPart::Item { item, note, .. } => match item.id.filter(|id| stored.contains(id)) {
+                // Where the thread is new, this import stored it: the record stands twice in one place.
                 Some(id) => {
                     segment.part = ImportPart::Known { item: id, note: std::mem::take(note) };
-                    self.outcome.items.unchanged += 1;
+                    *(if self.exists { &mut counts.unchanged } else { &mut counts.imported }) += 1;
                 }
-                None => self.outcome.items.imported += 1,
+                None => counts.imported += 1,
             },
-            ImportPart::Known { .. } => self.outcome.items.imported += 1,
+            ImportPart::Known { .. } => counts.imported += 1,
             ImportPart::Beside { .. } => {}
         }
     }

@@ -49,12 +49,13 @@ pub(crate) fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), Stop> {
         let growth = growth.map_or_else(String::new, |growth| format!(", ×{growth:.1} for ×{MORE}"));
         let mebibytes = |bytes: u64| bytes >> 20;
         let words = format!(
-            "{size}: {} MiB, {} items, {} problems, {:.1} s, {} MiB held{growth}",
+            "{size}: {} MiB, {} items, {} problems, {:.1} s, {} MiB held while {}{growth}",
             mebibytes(read.bytes),
             read.items,
             read.problems,
             read.cpu,
-            mebibytes(read.peak)
+            mebibytes(read.peak),
+            read.step
         );
         outcome.figure(case.name, words);
         outcome.tally.absorb(tally, case.name);
@@ -100,6 +101,8 @@ struct Read {
     items: u64,
     problems: u64,
     peak: u64,
+    /// At which step that was.
+    step: String,
     cpu: f64,
 }
 
@@ -121,7 +124,10 @@ fn read(plan: &Plan, case: &Case, size: u64, spoil: Spoil, tally: &mut Tally) ->
     }
     let allowed = MEMORY + MEMORY_OF_LARGEST * (case.largest)(size);
     if read.peak > allowed {
-        tally.add(Rule::Misbehaved, format!("{} MiB were held, {} are allowed", read.peak >> 20, allowed >> 20));
+        tally.add(
+            Rule::Misbehaved,
+            format!("{} MiB were held while {}, {} are allowed", read.peak >> 20, read.step, allowed >> 20),
+        );
     }
     Ok(read)
 }
@@ -142,6 +148,9 @@ fn hear(child: &mut Child, case: &Case, read: &mut Read, tally: &mut Tally) -> R
                 if number(1) != number(2) + number(3) + number(4) {
                     tally.add(Rule::Hole, format!("the counts do not add up: {line}"));
                 }
+                if number(2) < NEIGHBOURS * 2 + case.items {
+                    tally.add(Rule::AckedLost, format!("too little was imported: {line}"));
+                }
                 if number(5) > 0 && !case.may_be_refused {
                     tally.add(Rule::AckedLost, format!("a file was refused: {line}"));
                 }
@@ -150,7 +159,10 @@ fn hear(child: &mut Child, case: &Case, read: &mut Read, tally: &mut Tally) -> R
                 tally.add(Rule::AckedLost, format!("a good file has {} of {NEIGHBOURS} items", number(2)));
             }
             "V" => tally.add(Rule::Altered, line.get(2..).unwrap_or_default()),
-            "M" => (read.peak, read.cpu) = (number(1), as_seconds(number(2))),
+            "C" => read.cpu = as_seconds(number(1)),
+            "M" if number(1) > read.peak => {
+                (read.peak, read.step) = (number(1), words.get(2..).unwrap_or_default().join(" "));
+            }
             "Z" => ended = true,
             _ => {}
         }

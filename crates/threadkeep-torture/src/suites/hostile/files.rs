@@ -21,6 +21,8 @@ pub(super) struct Case {
     pub(super) lay: fn(&Path, u64) -> io::Result<()>,
     /// The largest item, in bytes.
     pub(super) largest: fn(u64) -> u64,
+    /// So many items come of them at least, whatever their size.
+    pub(super) items: u64,
     /// Whether four times as much may take but four times the work.
     pub(super) grows: bool,
     /// Whether a file may be refused as a whole.
@@ -28,7 +30,7 @@ pub(super) struct Case {
 }
 
 const PLAIN: Case =
-    Case { name: "", sizes: (1, 1, 1), lay: |_, _| Ok(()), largest: |_| 0, grows: false, may_be_refused: false };
+    Case { name: "", sizes: (1, 1, 1), lay: |_, _| Ok(()), largest: |_| 0, items: 2, grows: false, may_be_refused: false };
 const MANY: (u64, u64, u64) = (20_000, 200_000, 1_000_000);
 const MEGABYTES: (u64, u64, u64) = (16, 64, 240);
 const DEEP: (u64, u64, u64) = (100_000, 100_000, 1_000_000);
@@ -58,6 +60,7 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "packed rubbish", lay: packed_rubbish, may_be_refused: true, ..PLAIN },
     Case { name: "parents in a ring", sizes: MANY, lay: ring, grows: true, ..PLAIN },
     Case { name: "children of one parent", sizes: MANY, lay: one_parent, grows: true, ..PLAIN },
+    Case { name: "back to the beginning in turns", sizes: MANY, lay: turns_back, grows: true, ..PLAIN },
     Case { name: "two talks in turns", sizes: MANY, lay: two_talks, grows: true, ..PLAIN },
     Case { name: "records of one id", sizes: MANY, lay: one_id, grows: true, ..PLAIN },
     Case { name: "calls without results", sizes: MANY, lay: open_calls, grows: true, ..PLAIN },
@@ -70,9 +73,16 @@ pub(super) const CASES: &[Case] = &[
     },
     Case { name: "parents in a ring, pi", sizes: MANY, lay: ring_of_pi, grows: true, ..PLAIN },
     Case { name: "small files of one session", sizes: (500, 5_000, 20_000), lay: small_files, grows: true, ..PLAIN },
-    Case { name: "sessions of a database", sizes: (500, 5_000, 20_000), lay: many_sessions, grows: true, ..PLAIN },
+    Case {
+        name: "sessions of a database",
+        sizes: (500, 5_000, 20_000),
+        lay: many_sessions,
+        items: 100,
+        grows: true,
+        ..PLAIN
+    },
     Case { name: "rows of one session", sizes: MANY, lay: many_rows, grows: true, ..PLAIN },
-    Case { name: "a database that is none", lay: no_database, may_be_refused: true, ..PLAIN },
+    Case { name: "a database that is none", lay: no_database, items: 3, may_be_refused: true, ..PLAIN },
 ];
 
 /// The good files beside them.
@@ -396,6 +406,21 @@ fn one_parent(folder: &Path, count: u64) -> io::Result<()> {
     })
 }
 
+/// A long talk that goes on, and between its prompts others that follow one prompt of it after the other.
+fn turns_back(folder: &Path, count: u64) -> io::Result<()> {
+    lines(folder, |out| {
+        (0..count).try_for_each(|number| {
+            let parent = match number {
+                0 => uuid(3, 1),
+                _ if number % 2 == 1 => uuid(7, number - 1),
+                _ => uuid(7, number - 2),
+            };
+            let back = if number % 2 == 1 { uuid(7, number / 4 * 2) } else { parent };
+            claude(out, (3, 0), &uuid(7, number), Some(&back), "\"hm\"")
+        })
+    })
+}
+
 fn two_talks(folder: &Path, count: u64) -> io::Result<()> {
     lines(folder, |out| {
         (0..count).try_for_each(|number| {
@@ -472,7 +497,8 @@ fn small_files(folder: &Path, count: u64) -> io::Result<()> {
 /// A database of goose.
 fn database(folder: &Path, sessions: u64, rows: u64) -> io::Result<()> {
     let told = io::Error::other::<rusqlite::Error>;
-    let mut connection = rusqlite::Connection::open(folder.join("sessions.db")).map_err(told)?;
+    fs::create_dir_all(folder.join("goose"))?;
+    let mut connection = rusqlite::Connection::open(folder.join("goose/sessions.db")).map_err(told)?;
     let made = "CREATE TABLE sessions (id TEXT PRIMARY KEY, name TEXT, description TEXT, session_type TEXT, working_dir TEXT,
             created_at TIMESTAMP, updated_at TIMESTAMP, accumulated_input_tokens INTEGER, accumulated_output_tokens INTEGER,
             provider_name TEXT, model_config_json TEXT, parent_session_id TEXT, archived_at TIMESTAMP);
@@ -508,13 +534,13 @@ fn many_rows(folder: &Path, count: u64) -> io::Result<()> {
 
 fn no_database(folder: &Path, _: u64) -> io::Result<()> {
     database(folder, 1, 3)?;
-    let whole = fs::read(folder.join("sessions.db"))?;
-    fs::create_dir_all(folder.join("cut"))?;
-    fs::write(folder.join("cut/sessions.db"), whole.get(..whole.len() / 2).unwrap_or_default())?;
+    let whole = fs::read(folder.join("goose/sessions.db"))?;
+    fs::create_dir_all(folder.join("goose/cut"))?;
+    fs::write(folder.join("goose/cut/sessions.db"), whole.get(..whole.len() / 2).unwrap_or_default())?;
     let mut hurt = whole;
     hurt.iter_mut().skip(100).step_by(7).for_each(|byte| *byte ^= 0x5a);
-    fs::create_dir_all(folder.join("hurt"))?;
-    fs::write(folder.join("hurt/sessions.db"), hurt)?;
-    fs::create_dir_all(folder.join("empty"))?;
-    fs::write(folder.join("empty/sessions.db"), b"SQLite format 3\0")
+    fs::create_dir_all(folder.join("goose/hurt"))?;
+    fs::write(folder.join("goose/hurt/sessions.db"), hurt)?;
+    fs::create_dir_all(folder.join("goose/empty"))?;
+    fs::write(folder.join("goose/empty/sessions.db"), b"SQLite format 3\0")
 }

@@ -38,8 +38,8 @@ pub(crate) struct Devour {
     spoil: bool,
 }
 
-/// `I` tells the counts of the import, `N` how many items a good file has, `V` what must not be, `M` the memory and the time of a
-/// processor that all of it took, `Z` that it is done.
+/// `I` tells the counts of the import, `N` how many items a good file has, `V` what must not be, `M` the memory that a step
+/// took, `C` the time of a processor that all of it took, `Z` that it is done.
 pub(crate) fn play_reading(args: &Devour) -> Result<()> {
     static DONE: AtomicBool = AtomicBool::new(false);
     std::thread::spawn(|| {
@@ -60,6 +60,7 @@ pub(crate) fn play_reading(args: &Devour) -> Result<()> {
         say("V a problem that says nothing");
     }
     drop(report);
+    tell_memory("importing")?;
     let mut query = ListQuery { limit: PAGE, ..ListQuery::default() };
     loop {
         let page = store.list(query.clone()).map_err(told)?;
@@ -71,17 +72,20 @@ pub(crate) fn play_reading(args: &Devour) -> Result<()> {
             break;
         }
     }
+    tell_memory("exporting")?;
     let again = Importer::new(&store, ImportOptions::default())
         .run(std::slice::from_ref(&args.folder), &mut |_| {})
         .map_err(told)?;
     if again.items.imported > 0 {
         say(format_args!("V importing again brought {} items", again.items.imported));
     }
+    tell_memory("importing again")?;
     compare_below(&store, &args.folder, args.spoil)?;
     let held = if args.hold { vec![1_u8; TOO_MUCH] } else { Vec::new() };
     let spent = clock_gettime(ClockId::ProcessCPUTime);
     let millis = spent.tv_sec.saturating_mul(1_000).saturating_add(spent.tv_nsec / 1_000_000);
-    say(format_args!("M {} {millis}", peak()? + u64::from(held.first().copied().unwrap_or(0))));
+    say(format_args!("C {millis} {}", held.len()));
+    tell_memory("comparing")?;
     DONE.store(true, Ordering::Relaxed);
     say("Z");
     Ok(())
@@ -178,10 +182,13 @@ fn taken(file: &mut dyn std::io::Read, count: i64) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn peak() -> Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
+/// Tells what this process held at most since this was last told.
+fn tell_memory(step: &str) -> Result<()> {
+    let told = |error: std::io::Error| format!("the memory of a process: {error}");
+    let status = std::fs::read_to_string("/proc/self/status").map_err(told)?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("the memory is not told")?;
     let kibibytes: u64 =
         line.trim().trim_end_matches(" kB").parse().map_err(|_| "the memory is told in other words")?;
-    Ok(kibibytes << 10)
+    say(format_args!("M {} {step}", kibibytes << 10));
+    std::fs::write("/proc/self/clear_refs", "5").map_err(told)
 }
