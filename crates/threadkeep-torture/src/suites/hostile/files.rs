@@ -29,8 +29,15 @@ pub(super) struct Case {
     pub(super) may_be_refused: bool,
 }
 
-const PLAIN: Case =
-    Case { name: "", sizes: (1, 1, 1), lay: |_, _| Ok(()), largest: |_| 0, items: 2, grows: false, may_be_refused: false };
+const PLAIN: Case = Case {
+    name: "",
+    sizes: (1, 1, 1),
+    lay: |_, _| Ok(()),
+    largest: |_| 0,
+    items: 2,
+    grows: false,
+    may_be_refused: false,
+};
 const MANY: (u64, u64, u64) = (20_000, 200_000, 1_000_000);
 const MEGABYTES: (u64, u64, u64) = (16, 64, 240);
 const DEEP: (u64, u64, u64) = (100_000, 100_000, 1_000_000);

@@ -112,7 +112,10 @@ fn look(store: &Store, thread: &ThreadId, title: Option<&str>) -> threadkeep::Re
                 line.clear();
                 rest = tail;
             }
-            line.extend_from_slice(rest);
+            // A line may be nothing but spaces, gigabytes of them.
+            if !(line.is_empty() && rest.iter().all(u8::is_ascii_whitespace)) {
+                line.extend_from_slice(rest);
+            }
             Ok(())
         })?;
         if !line.is_empty() {
