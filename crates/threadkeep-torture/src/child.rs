@@ -180,3 +180,13 @@ pub(crate) fn say(line: impl Display) {
 pub(crate) fn end_with_parent() {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).ok();
 }
+
+/// What this process held in memory at most, in bytes.
+pub(crate) fn most_memory() -> Result<u64> {
+    let told = |error: std::io::Error| format!("the memory of a process: {error}");
+    let status = std::fs::read_to_string("/proc/self/status").map_err(told)?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("the memory is not told")?;
+    let kibibytes: u64 =
+        line.trim().trim_end_matches(" kB").parse().map_err(|_| "the memory is told in other words")?;
+    Ok(kibibytes << 10)
+}

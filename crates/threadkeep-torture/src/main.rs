@@ -71,6 +71,8 @@ enum Inner {
     #[command(hide = true)]
     Fill(suites::Fill),
     #[command(hide = true)]
+    Grow(suites::Grow),
+    #[command(hide = true)]
     KeepRetaining(suites::KeepRetaining),
     #[command(hide = true)]
     Lay(suites::Lay),
@@ -112,6 +114,7 @@ fn main() -> ExitCode {
         Some(Inner::Drill(drill)) => suites::play_drill(&drill),
         Some(Inner::Dump(dump)) => suites::play_dump(&dump),
         Some(Inner::Fill(fill)) => suites::play_filling(&fill),
+        Some(Inner::Grow(grow)) => suites::play_growing(&grow),
         Some(Inner::KeepRetaining(keep)) => suites::play_retaining(&keep),
         Some(Inner::Lay(lay)) => suites::play_layer(&lay),
         Some(Inner::Look(look)) => suites::play_look(&look),

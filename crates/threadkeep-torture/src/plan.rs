@@ -118,3 +118,9 @@ impl Random {
         }
     }
 }
+
+/// Has the system forget what it read of files, so that they are read from the disk; says whether it did.
+pub(crate) fn forget_files() -> bool {
+    rustix::fs::sync();
+    std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
+}

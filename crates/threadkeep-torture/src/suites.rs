@@ -23,6 +23,7 @@ mod points;
 mod remote;
 mod retention;
 mod rollout_damage;
+mod scale;
 mod states;
 mod steering;
 mod storm;
@@ -48,6 +49,7 @@ pub(crate) use history::{Dump, Play, play, play_dump};
 pub(crate) use hostile::{Devour, play_reading};
 pub(crate) use retention::{Fill, KeepRetaining, play_filling, play_retaining};
 pub(crate) use rollout_damage::{Look, play_look};
+pub(crate) use scale::{Grow, play_growing};
 pub(crate) use steering::{Steer, play_steering};
 
 /// What is run: its id, its name, and how.
@@ -91,6 +93,7 @@ const SUITES: &[Run] = &[
     ("T18", "server-claims", remote::claimed),
     ("T18", "server-crowd", remote::crowded),
     ("T18", "server-races", remote::raced),
+    ("T19", "scale", scale::run),
     ("T21", "mutants", mutants::run),
 ];
 

@@ -11,7 +11,7 @@ use threadkeep::{Error, ListQuery, ThreadId};
 use threadkeep_agents::export::{Export, codec_for};
 use threadkeep_agents::import::{ImportOptions, Importer};
 
-use crate::child::say;
+use crate::child::{most_memory, say};
 use crate::{Result, ground};
 
 /// Whom the threads are given to.
@@ -187,11 +187,6 @@ fn taken(file: &mut dyn std::io::Read, count: i64) -> std::io::Result<Vec<u8>> {
 
 /// Tells what this process held at most since this was last told.
 fn tell_memory(step: &str) -> Result<()> {
-    let told = |error: std::io::Error| format!("the memory of a process: {error}");
-    let status = std::fs::read_to_string("/proc/self/status").map_err(told)?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("the memory is not told")?;
-    let kibibytes: u64 =
-        line.trim().trim_end_matches(" kB").parse().map_err(|_| "the memory is told in other words")?;
-    say(format_args!("M {} {step}", kibibytes << 10));
-    std::fs::write("/proc/self/clear_refs", "5").map_err(told)
+    say(format_args!("M {} {step}", most_memory()?));
+    std::fs::write("/proc/self/clear_refs", "5").map_err(|error| format!("the memory of a process: {error}"))
 }
