@@ -11,6 +11,8 @@ mod databases;
 mod documents;
 #[path = "import/forks.rs"]
 mod forks;
+#[path = "import/large.rs"]
+mod large;
 #[path = "import/lines.rs"]
 mod lines;
 #[path = "import/masking.rs"]
