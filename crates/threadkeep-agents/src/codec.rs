@@ -301,6 +301,13 @@ pub trait Codec: ViewCodec {
         Vec::new()
     }
 
+    /// The file that this one only stands in for, where an agent keeps the same conversation twice: of files that nobody named,
+    /// that one is read in this one's place where it is there and holds anything.
+    fn stands_in_for(&self, path: &Path) -> Option<PathBuf> {
+        let _ = path;
+        None
+    }
+
     /// What follows a file of a [`Shape::Tree`], or belongs into its record. Asked of the session's own file, then of each file
     /// that became a record.
     fn below(&self, session: &Path, file: &Path) -> Vec<Below> {

@@ -445,7 +445,8 @@ impl Tree {
         self.tips.get(branch as usize).copied()
     }
 
-    fn len(&self) -> u32 {
+    /// How many records were placed.
+    pub(crate) fn len(&self) -> u32 {
         u32::try_from(self.nodes.len()).unwrap_or(NONE)
     }
 

@@ -22,6 +22,8 @@ const MAX_LEVELS: usize = 16;
 const READ_BUFFER: usize = 256 << 10;
 /// How large a file beside a session may be that says something of it.
 const MAX_SMALL_BYTES: u64 = 4 << 20;
+/// The longest file that says nothing: `{}` and a line end.
+const EMPTY_BYTES: u64 = 3;
 /// How much of a file's end is looked at for its last time.
 const TAIL_BYTES: u64 = 16 << 10;
 
@@ -96,7 +98,7 @@ pub fn measure(home: &Home) -> Measure {
         Ok(meta) if meta.is_file() => found.push(describe(home.path.clone(), &meta, true)),
         _ => {}
     }
-    for file in found {
+    for file in each_conversation(found, &codecs) {
         measure.files += 1;
         measure.bytes += file.size;
     }
@@ -117,6 +119,20 @@ pub(super) fn find(paths: &[PathBuf], named: bool, codecs: &[Arc<dyn Codec>], re
             Err(error) if !named && error.kind() == io::ErrorKind::NotFound => {}
             Ok((path, _)) => fail(&path, "it is neither a file nor a folder", report),
             Err(error) => fail(path, &error.to_string(), report),
+        }
+    }
+    each_conversation(found, codecs)
+}
+
+/// The files in the order of their paths, each once; of a conversation that its agent keeps twice the one that has more of it.
+fn each_conversation(mut found: Vec<Found>, codecs: &[Arc<dyn Codec>]) -> Vec<Found> {
+    for file in found.iter_mut().filter(|file| !file.named) {
+        let other = codecs.iter().find_map(|codec| codec.stands_in_for(&file.path));
+        if let Some((path, meta)) = other.and_then(|path| path.metadata().ok().map(|meta| (path, meta)))
+            && meta.is_file()
+            && meta.len() > EMPTY_BYTES
+        {
+            *file = describe(path, &meta, false);
         }
     }
     found.sort_by(|a, b| a.path.cmp(&b.path));
