@@ -177,6 +177,10 @@ pub struct Layout {
 ///
 /// A column that is named `json:NAME` holds JSON text and stands in the object as it is, under `NAME`; where it is no JSON it
 /// stands there as a string.
+///
+/// A statement of one column that is named `elements:NAME` gives documents: JSON as text, or packed with zstd. Each becomes a record
+/// of all that stands around the array that is called as the table is, under `NAME`, and then a record of each of the array's
+/// elements, under `value`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
     /// The table, in the record under `table`; of rows within a row the key that their list stands under.

@@ -11,6 +11,7 @@ mod companions;
 mod database;
 mod files;
 mod identity;
+mod packed;
 mod report;
 mod source;
 mod tree;

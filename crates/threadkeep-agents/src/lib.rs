@@ -17,6 +17,7 @@ pub mod codex;
 pub mod companion;
 pub mod conversation;
 mod copilot_cli;
+mod crush;
 mod cursor;
 pub mod document;
 mod droid;
@@ -38,6 +39,7 @@ mod rows;
 pub mod segments;
 mod tree;
 pub mod writer;
+mod zed;
 
 /// All codecs, in the order in which they are asked whether a file is theirs.
 pub fn codecs() -> Vec<Arc<dyn codec::Codec>> {
@@ -59,5 +61,7 @@ pub fn codecs() -> Vec<Arc<dyn codec::Codec>> {
         Arc::new(Lines(grok_build::GrokBuild)),
         Arc::new(Lines(kimi::Kimi)),
         Arc::new(Lines(cursor::Cursor)),
+        Arc::new(Lines(crush::Crush)),
+        Arc::new(Lines(zed::Zed)),
     ]
 }
