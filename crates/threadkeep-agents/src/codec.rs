@@ -12,6 +12,7 @@ use threadkeep::{Kind, Role, Timestamp, Usage, ViewCodec};
 use crate::companion::{Companion, Shared};
 use crate::conversation::Message;
 use crate::homes;
+use crate::text::Grammar;
 use crate::writer::{Invocation, Session, Writer};
 
 /// The number of a record among the *placed* records of its source, from 0.
@@ -148,6 +149,15 @@ pub enum Shape {
     Tree,
     /// A database that holds many sessions; [`Codec::layout`] says where.
     Database,
+    /// A text of sessions, one behind the other, which grows; [`Codec::grammar`] says what its lines are.
+    Text,
+}
+
+impl Shape {
+    /// Whether a session only grows at its end, so that it is gone on with where the last import stopped.
+    pub fn grows(self) -> bool {
+        matches!(self, Self::Lines | Self::Text)
+    }
 }
 
 /// The tables of a database with their columns: ordinary tables only.
@@ -246,7 +256,7 @@ pub trait SourceReader: Send {
 
     /// The first of the placed records that the agent is still at work on, if the session ended here. It and what follows are
     /// taken by the import that finds them settled; their bytes are kept beside the tree until then. Only for sessions that
-    /// are read as a whole: of lines none waits.
+    /// are read as a whole: of what grows none waits.
     fn unsettled(&self) -> Option<RecordNo> {
         None
     }
@@ -317,6 +327,12 @@ pub trait Codec: ViewCodec {
     fn below(&self, session: &Path, file: &Path) -> Vec<Below> {
         let _ = (session, file);
         Vec::new()
+    }
+
+    /// What the lines of a [`Shape::Text`] are. `state` is what [`SourceReader::state`] gave behind the line before the first.
+    fn grammar(&self, state: Option<&[u8]>) -> Option<Box<dyn Grammar>> {
+        let _ = state;
+        None
     }
 
     /// Where a database keeps its sessions; nothing when it is not this agent's.

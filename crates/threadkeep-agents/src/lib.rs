@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::lines::Lines;
 
+pub mod aider;
 mod antigravity;
 mod blocks;
 pub mod claude_code;
@@ -37,6 +38,7 @@ mod pi;
 mod qwen_code;
 mod rows;
 pub mod segments;
+pub mod text;
 mod tree;
 pub mod writer;
 mod zed;
@@ -63,5 +65,6 @@ pub fn codecs() -> Vec<Arc<dyn codec::Codec>> {
         Arc::new(Lines(cursor::Cursor)),
         Arc::new(Lines(crush::Crush)),
         Arc::new(Lines(zed::Zed)),
+        Arc::new(aider::Aider),
     ]
 }

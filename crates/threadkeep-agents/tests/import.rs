@@ -17,6 +17,8 @@ mod forks;
 mod lines;
 #[path = "import/masking.rs"]
 mod masking;
+#[path = "import/texts.rs"]
+mod texts;
 #[path = "import/turn_repair.rs"]
 mod turn_repair;
 

@@ -13,7 +13,7 @@ use super::database::Session;
 use super::report::ImportReport;
 use crate::codec::Codec;
 use crate::homes::Home;
-use crate::segments::MAX_LINE_BYTES;
+use crate::segments::{MAX_LINE_BYTES, Position};
 
 /// How much of a file a codec sees to recognise it.
 const HEAD_BYTES: u64 = 64 << 10;
@@ -50,6 +50,19 @@ pub(super) enum Origin {
     File,
     /// A database of many sessions; its path is followed by `#` and the session's id.
     Session(Session),
+    /// A text of many sessions; its path is followed by `#` and the session's name.
+    Section(Section),
+}
+
+/// A session in a text.
+#[derive(Debug, Clone)]
+pub(super) struct Section {
+    pub(super) codec: Arc<dyn Codec>,
+    pub(super) file: PathBuf,
+    pub(super) begins: Position,
+    pub(super) end: u64,
+    /// Whether it may grow.
+    pub(super) is_last: bool,
 }
 
 impl Found {
@@ -70,6 +83,20 @@ impl Found {
     /// Whether the file's name holds this session's id.
     pub(super) fn names(&self, session: &str) -> bool {
         self.path.file_name().is_some_and(|name| name.to_string_lossy().contains(session))
+    }
+
+    /// Opens it for reading, decompressed: the file, or the part of it in which the session stands.
+    pub(super) fn open(&self) -> io::Result<BufReader<Box<dyn Read>>> {
+        let Origin::Section(section) = &self.origin else { return open(&self.path) };
+        let mut file = File::open(&section.file)?;
+        file.seek(SeekFrom::Start(section.begins.offset))?;
+        let part = file.take(section.end.saturating_sub(section.begins.offset));
+        Ok(BufReader::with_capacity(READ_BUFFER, Box::new(part)))
+    }
+
+    /// The line of the file that the session begins on, from 1.
+    pub(super) fn first_line(&self) -> u64 {
+        if let Origin::Section(section) = &self.origin { section.begins.line } else { 1 }
     }
 
     pub(super) fn is_archived(&self) -> bool {
