@@ -5,7 +5,8 @@
 //! differs becomes a branch.
 //!
 //! A session may also be a document that its agent writes anew, many small files, or rows of a database. Such a session is
-//! read as a whole when any of it has changed; databases are read in a copy, and each of their sessions is a source of its own.
+//! read as a whole when any of it has changed; databases are read in a copy, and each of their sessions is a source of its own, and
+//! so is each of those that stand in one text.
 
 mod companions;
 mod database;
@@ -85,7 +86,7 @@ pub struct Importer<'a> {
     wrote: bool,
     /// Files that were read in this run, so that a parent that was read early is not read again.
     done: HashSet<PathBuf>,
-    /// The databases that were looked through in this run; what is counted of them are sessions without a conversation.
+    /// The databases and texts that were looked through in this run; what is counted of them are sessions without a conversation.
     containers: Vec<SourceFile>,
     /// Threads that got items in this run, and whether they are new.
     touched: HashMap<ThreadId, bool>,
@@ -361,7 +362,7 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// Notes of each database that all of its sessions were looked at; of one with a session that failed it is not true.
+    /// Notes of each database and text that all of its sessions were looked at; of one with a session that failed it is not true.
     fn stamp_containers(&mut self) -> Result<()> {
         for database in std::mem::take(&mut self.containers).into_iter().filter(|_| !self.options.dry_run) {
             let begins = session_key(&database.path, "");
