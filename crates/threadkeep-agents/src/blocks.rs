@@ -23,48 +23,73 @@ pub(crate) fn call(id: &str, name: &str, input: Option<&Value>) -> Block {
 /// The content of a message or of a result as Anthropic's interface has it, and those that are much like it: words, or blocks
 /// that name their type. What a block of an unknown type holds is kept as words.
 pub(crate) fn anthropic(content: &Value) -> Vec<Block> {
+    let words = |block: &Value| match anthropic_block(block) {
+        Ok(Block::Text(words)) => text(&words),
+        Ok(block) => Some(block),
+        Err(block) => text(&text_of(block)),
+    };
     match content {
         Value::Null => Vec::new(),
-        Value::Array(blocks) => blocks.iter().filter_map(anthropic_block).collect(),
-        Value::Object(_) => anthropic_block(content).into_iter().collect(),
+        Value::Array(blocks) => blocks.iter().filter_map(words).collect(),
+        Value::Object(_) => words(content).into_iter().collect(),
         other => text(&text_of(other)).into_iter().collect(),
     }
 }
 
-fn anthropic_block(block: &Value) -> Option<Block> {
-    Some(match str_at(block, "type") {
-        "text" | "input_text" | "output_text" => return text(str_at(block, "text")),
+/// One block of such a content.
+///
+/// # Errors
+/// A value of no known type is given back.
+pub(crate) fn anthropic_block(block: &Value) -> Result<Block, &Value> {
+    Ok(match str_at(block, "type") {
+        "text" | "input_text" | "output_text" => Block::Text(str_at(block, "text").to_owned()),
         "thinking" | "think" | "reasoning" => {
             Block::Reasoning { text: first_text(block, &["thinking", "think", "text"]).to_owned() }
         }
         "redacted_thinking" => Block::Reasoning { text: String::new() },
-        "tool_use" | "server_tool_use" | "mcp_tool_use" | "toolCall" => {
+        "tool_use" | "server_tool_use" | "mcp_tool_use" | "toolCall" | "tool-call" => {
             let input = block.get("input").or_else(|| block.get("arguments"));
-            call(str_at(block, "id"), str_at(block, "name"), input)
+            call(first_text(block, &["id", "toolCallId"]), first_text(block, &["name", "toolName"]), input)
         }
-        "tool_result" => Block::Result {
-            id: str_at(block, "tool_use_id").to_owned(),
-            content: anthropic(block.get("content").unwrap_or(&Value::Null)),
-            is_error: block.get("is_error").and_then(Value::as_bool).unwrap_or_default(),
-        },
+        "tool_result" | "web_search_tool_result" | "mcp_tool_result" | "tool-result" => result(block),
         "image" | "document" | "image_url" => media(block),
-        _ => return text(&text_of(block)),
+        "" if block.is_string() => Block::Text(text_of(block)),
+        _ => return Err(block),
     })
 }
 
-/// A picture: its bytes below `source` or beside its type, or an address.
+/// What came back: words or blocks, or one value that names its type, as the AI SDK has it.
+fn result(block: &Value) -> Block {
+    let id = first_text(block, &["tool_use_id", "toolCallId"]).to_owned();
+    let said = block.get("content").or_else(|| block.get("output")).unwrap_or(&Value::Null);
+    let kind = str_at(said, "type");
+    let (said, failed) = match said.get("value") {
+        Some(value) if !kind.is_empty() => (value, kind.starts_with("error")),
+        _ => (said, false),
+    };
+    let is_error = block.get("is_error").and_then(Value::as_bool).unwrap_or(failed);
+    let content = match said {
+        Value::Array(_) => anthropic(said),
+        other => text(&text_of(other)).into_iter().collect(),
+    };
+    Block::Result { id, content, is_error }
+}
+
+/// A picture, or a document: its bytes below `source` or beside its type, or an address; a document may be plain words.
 fn media(block: &Value) -> Block {
     let source = block.get("source").unwrap_or(block);
-    let media_type = ["media_type", "mimeType", "mime_type"].iter().find_map(|key| word_at(source, key));
-    let media_type = media_type.unwrap_or("image");
+    let kind = if str_at(block, "type") == "document" { "document" } else { "image" };
+    let named = ["media_type", "mimeType", "mime_type", "mediaType"].iter().find_map(|key| word_at(source, key));
+    let media_type = named.unwrap_or(kind);
     let url = match block.get("image_url") {
         Some(Value::String(url)) => url,
         Some(url) => str_at(url, "url"),
-        None => str_at(source, "url"),
+        None => first_text(source, &["url", "image"]),
     };
-    match str_at(source, "data") {
-        "" => Block::media_of_url(url, media_type),
-        data => Block::Media { media_type: media_type.to_owned(), data: MediaData::Base64(data.to_owned()) },
+    match (str_at(source, "data"), str_at(source, "type")) {
+        ("", _) => Block::media_of_url(url, media_type),
+        (words, "text") => Block::Text(words.to_owned()),
+        (data, _) => Block::Media { media_type: media_type.to_owned(), data: MediaData::Base64(data.to_owned()) },
     }
 }
 

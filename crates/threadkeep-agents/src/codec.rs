@@ -12,6 +12,7 @@ use threadkeep::{Kind, Role, Timestamp, Usage, ViewCodec};
 use crate::companion::{Companion, Shared};
 use crate::conversation::Message;
 use crate::homes;
+use crate::text::Grammar;
 use crate::writer::{Invocation, Session, Writer};
 
 /// The number of a record among the *placed* records of its source, from 0.
@@ -148,6 +149,15 @@ pub enum Shape {
     Tree,
     /// A database that holds many sessions; [`Codec::layout`] says where.
     Database,
+    /// A text of sessions, one behind the other, which grows; [`Codec::grammar`] says what its lines are.
+    Text,
+}
+
+impl Shape {
+    /// Whether a session only grows at its end, so that it is gone on with where the last import stopped.
+    pub fn grows(self) -> bool {
+        matches!(self, Self::Lines | Self::Text)
+    }
 }
 
 /// The tables of a database with their columns: ordinary tables only.
@@ -177,6 +187,10 @@ pub struct Layout {
 ///
 /// A column that is named `json:NAME` holds JSON text and stands in the object as it is, under `NAME`; where it is no JSON it
 /// stands there as a string.
+///
+/// A statement of one column that is named `elements:NAME` gives documents: JSON as text, or packed with zstd. Each becomes a record
+/// of all that stands around the array that is called as the table is, under `NAME`, and then a record of each of the array's
+/// elements, under `value`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
     /// The table, in the record under `table`; of rows within a row the key that their list stands under.
@@ -242,7 +256,7 @@ pub trait SourceReader: Send {
 
     /// The first of the placed records that the agent is still at work on, if the session ended here. It and what follows are
     /// taken by the import that finds them settled; their bytes are kept beside the tree until then. Only for sessions that
-    /// are read as a whole: of lines none waits.
+    /// are read as a whole: of what grows none waits.
     fn unsettled(&self) -> Option<RecordNo> {
         None
     }
@@ -301,11 +315,24 @@ pub trait Codec: ViewCodec {
         Vec::new()
     }
 
+    /// The file that this one only stands in for, where an agent keeps the same conversation twice: of files that nobody named,
+    /// that one is read in this one's place where it is there and holds anything.
+    fn stands_in_for(&self, path: &Path) -> Option<PathBuf> {
+        let _ = path;
+        None
+    }
+
     /// What follows a file of a [`Shape::Tree`], or belongs into its record. Asked of the session's own file, then of each file
     /// that became a record.
     fn below(&self, session: &Path, file: &Path) -> Vec<Below> {
         let _ = (session, file);
         Vec::new()
+    }
+
+    /// What the lines of a [`Shape::Text`] are. `state` is what [`SourceReader::state`] gave behind the line before the first.
+    fn grammar(&self, state: Option<&[u8]>) -> Option<Box<dyn Grammar>> {
+        let _ = state;
+        None
     }
 
     /// Where a database keeps its sessions; nothing when it is not this agent's.

@@ -47,7 +47,7 @@ pub struct Document<R> {
 
 impl<R: BufRead> Document<R> {
     /// Reads a document from its beginning. `path` are the keys that lead to the array; none when the document is the array.
-    pub fn new(input: R, path: &'static [&'static str]) -> Self {
+    pub fn new(input: R, path: &[&'static str]) -> Self {
         Self {
             input,
             ahead: Vec::new(),
@@ -266,7 +266,7 @@ impl<R: BufRead> Iterator for Document<R> {
 ///
 /// # Errors
 /// Whatever `input` fails with.
-pub fn frame(input: impl BufRead, path: &'static [&'static str]) -> io::Result<Vec<u8>> {
+pub fn frame(input: impl BufRead, path: &[&'static str]) -> io::Result<Vec<u8>> {
     let mut document = Document::new(input, path);
     document.frame = Some(Vec::new());
     document.by_ref().try_for_each(|segment| segment.map(drop))?;
@@ -321,7 +321,7 @@ enum Step {
 /// Follows the brackets and strings of a document, byte by byte.
 #[derive(Debug)]
 struct Scan {
-    path: &'static [&'static str],
+    path: Vec<&'static str>,
     /// How many containers are open.
     depth: u64,
     /// How many keys of the path were followed to get here.
@@ -344,9 +344,9 @@ struct Scan {
 }
 
 impl Scan {
-    fn new(path: &'static [&'static str]) -> Self {
+    fn new(path: &[&'static str]) -> Self {
         Self {
-            path,
+            path: path.to_vec(),
             depth: 0,
             followed: 0,
             array: None,

@@ -1,7 +1,9 @@
-//! goose: a file of lines per session (to 1.9), rows of a database (since 1.10), or the document that `goose session export` writes.
+//! goose: a file of lines per session (to 1.9), rows of a database (since 1.10), or the document that `goose session export` writes and
+//! `goose session import` takes.
 
 mod line;
 mod view;
+mod write;
 
 use std::path::{Path, PathBuf};
 
@@ -16,6 +18,7 @@ use crate::codec::{
 use crate::conversation::Message;
 use crate::json::{one_line, read};
 use crate::segments::{Segment, Segments};
+use crate::writer::{Invocation, Session, Writer};
 
 /// The format tag and short name.
 const NAME: &str = "goose";
@@ -87,6 +90,21 @@ impl Codec for Goose {
 
     fn message(&self, kind: &Kind, content: &[u8]) -> Option<Message> {
         view::message(kind, content)
+    }
+
+    fn writer(&self, session: &Session) -> Option<Box<dyn Writer>> {
+        Some(Box::new(write::GooseWriter::new(session)))
+    }
+
+    fn taking_in(&self, file: &Path) -> Option<Invocation> {
+        let arguments = vec!["session".to_owned(), "import".to_owned(), file.to_string_lossy().into_owned()];
+        Some(Invocation { program: NAME, arguments })
+    }
+
+    fn resuming(&self, session: &Session) -> Option<Invocation> {
+        let name = write::name(session);
+        let arguments = ["session", "--resume", "--name", &name].map(str::to_owned).to_vec();
+        Some(Invocation { program: NAME, arguments })
     }
 
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader> {

@@ -297,8 +297,13 @@ mod tests {
             paths.sort();
             paths.dedup();
             assert_eq!(paths.len(), count);
+            let projects = of_projects(&[PathBuf::from("/w")]);
             for codec in crate::codecs() {
-                assert!(all.iter().any(|home| home.agent == codec.agent() && home.is_read), "{}", codec.agent());
+                assert!(
+                    all.iter().chain(&projects).any(|home| home.agent == codec.agent() && home.is_read),
+                    "{}",
+                    codec.agent()
+                );
             }
             assert!(all.iter().any(|home| !home.path.starts_with("/h/.codex")));
         }

@@ -5,12 +5,14 @@
 //! differs becomes a branch.
 //!
 //! A session may also be a document that its agent writes anew, many small files, or rows of a database. Such a session is
-//! read as a whole when any of it has changed; databases are read in a copy, and each of their sessions is a source of its own.
+//! read as a whole when any of it has changed; databases are read in a copy, and each of their sessions is a source of its own, and
+//! so is each of those that stand in one text.
 
 mod companions;
 mod database;
 mod files;
 mod identity;
+mod packed;
 mod report;
 mod source;
 mod tree;
@@ -28,6 +30,7 @@ use threadkeep::{Error, Hash, Result, SourceFile, SourceStamp, ThreadId, ThreadP
 use crate::codec::{Codec, Shape};
 use crate::document::Document;
 use crate::segments::Segment;
+use crate::text;
 pub use companions::CompanionCounts;
 use database::Database;
 use files::{Found, Origin};
@@ -83,8 +86,8 @@ pub struct Importer<'a> {
     wrote: bool,
     /// Files that were read in this run, so that a parent that was read early is not read again.
     done: HashSet<PathBuf>,
-    /// The databases that were looked through in this run; what is counted of them are sessions without a conversation.
-    databases: Vec<SourceFile>,
+    /// The databases and texts that were looked through in this run; what is counted of them are sessions without a conversation.
+    containers: Vec<SourceFile>,
     /// Threads that got items in this run, and whether they are new.
     touched: HashMap<ThreadId, bool>,
 }
@@ -105,7 +108,7 @@ impl<'a> Importer<'a> {
             report: ImportReport::default(),
             wrote: false,
             done: HashSet::new(),
-            databases: Vec::new(),
+            containers: Vec::new(),
             touched: HashMap::new(),
         }
     }
@@ -149,7 +152,7 @@ impl<'a> Importer<'a> {
             });
         }
         self.apply_names(&found)?;
-        self.stamp_databases()?;
+        self.stamp_containers()?;
         if self.wrote {
             self.store.sync()?;
         }
@@ -171,6 +174,9 @@ impl<'a> Importer<'a> {
                 self.report.failed(&file, "it is no database of SQLite, or it is encrypted");
             }
             return Ok(());
+        }
+        if let Some(codec) = self.text_codec(&file) {
+            return self.text(&file, &codec, sessions);
         }
         if let Some(codec) = self.codecs.iter().find(|codec| codec.shape(&file.path, &[]) == Shape::Tree)
             && codec.may_be_session(&file.path)
@@ -201,7 +207,7 @@ impl<'a> Importer<'a> {
         if let Some(source) = self.store.source(&file.key)?
             && (source.size, source.mtime) == (mark.mark, mark.mtime)
         {
-            return self.unchanged_database(&source);
+            return self.unchanged_container(&source);
         }
         let opened = Database::open(&file.path, &self.codecs);
         let opened = opened.and_then(|opened| {
@@ -222,18 +228,8 @@ impl<'a> Importer<'a> {
             }
         };
         let ids: Vec<&str> = listed.iter().map(|session| session.id.as_str()).collect();
-        self.databases.push(SourceFile {
-            agent: database.codec().agent().to_owned(),
-            path: file.key.clone(),
-            thread: None,
-            size: mark.mark,
-            mtime: mark.mtime,
-            consumed: 0,
-            prefix: Hash(*blake3::hash(&[]).as_bytes()),
-            records: 0,
-            skipped: 0,
-            state: ids.join("\0").into_bytes(),
-        });
+        let marks = (mark.mark, mark.mtime);
+        self.containers.push(container(database.codec().agent(), &file.key, marks, &ids));
         self.bring_shared(file, &database)?;
         let share = mark.size / (listed.len() as u64).max(1);
         for session in listed {
@@ -247,6 +243,53 @@ impl<'a> Importer<'a> {
                 named: true,
                 mark: Some(session.mark),
                 origin: Origin::Session(database::Session { database: Rc::clone(&database), id: session.id }),
+            });
+        }
+        Ok(())
+    }
+
+    /// The codec whose text of many sessions a file is; one with a name of its own is looked into when it was named.
+    fn text_codec(&self, file: &Found) -> Option<Arc<dyn Codec>> {
+        let is_text = |codec: &&Arc<dyn Codec>| codec.shape(&file.path, &[]) == Shape::Text;
+        let mut codecs = self.codecs.iter().filter(is_text);
+        let is_its = |codec: &&Arc<dyn Codec>| {
+            let is_named = || file.named && files::head(&file.path).is_ok_and(|head| codec.detect(&file.path, &head));
+            codec.may_be_session(&file.path) || is_named()
+        };
+        codecs.find(is_its).cloned()
+    }
+
+    /// The sessions of a text, each as a source of its own; one that has not changed costs a look.
+    fn text(&mut self, file: &Found, codec: &Arc<dyn Codec>, sessions: &mut Vec<Found>) -> Result<()> {
+        if let Some(source) = self.store.source(&file.key)?
+            && (source.size, source.mtime) == (file.stored_size(), file.mtime)
+        {
+            return self.unchanged_container(&source);
+        }
+        let Some(grammar) = codec.grammar(None) else { return Ok(()) };
+        let sections = match files::open(&file.path).and_then(|input| text::sections(input, grammar)) {
+            Ok(sections) => sections,
+            Err(error) => {
+                self.report.failed(file, &error.to_string());
+                return Ok(());
+            }
+        };
+        let names: Vec<&str> = sections.iter().map(|section| section.name.as_str()).collect();
+        self.containers.push(container(codec.agent(), &file.key, (file.stored_size(), file.mtime), &names));
+        for text::Section { name, at, begins, end, hash, is_last } in sections {
+            let mut path = file.path.as_os_str().to_owned();
+            path.push(format!("#{name}"));
+            // What waited at the end of the text no longer does when something stands behind it.
+            let hash = blake3::hash(&[hash.as_bytes().as_slice(), &[u8::from(is_last)]].concat());
+            let (codec, file_path) = (Arc::clone(codec), file.path.clone());
+            sessions.push(Found {
+                path: PathBuf::from(path),
+                key: session_key(&file.key, &name),
+                size: end.saturating_sub(begins.offset),
+                mtime: at.map_or(file.mtime, |at| at.millis().saturating_mul(1_000_000)),
+                named: true,
+                mark: Some(i64::try_from(whole::mark_of(&hash)).unwrap_or(i64::MAX)),
+                origin: Origin::Section(files::Section { codec, file: file_path, begins, end, is_last }),
             });
         }
         Ok(())
@@ -294,7 +337,7 @@ impl<'a> Importer<'a> {
         if outcome.thread.is_none()
             && let Origin::Session(_) = file.origin
             && let Some((path, _)) = file.key.rsplit_once('#')
-            && let Some(database) = self.databases.iter_mut().find(|database| database.path == path)
+            && let Some(database) = self.containers.iter_mut().find(|database| database.path == path)
         {
             let count = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
             database.records += count(outcome.items.read);
@@ -302,7 +345,7 @@ impl<'a> Importer<'a> {
         }
     }
 
-    fn unchanged_database(&mut self, source: &SourceFile) -> Result<()> {
+    fn unchanged_container(&mut self, source: &SourceFile) -> Result<()> {
         if !self.codecs.iter().any(|codec| codec.agent() == source.agent) {
             return Ok(());
         }
@@ -319,9 +362,9 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// Notes of each database that all of its sessions were looked at; of one with a session that failed it is not true.
-    fn stamp_databases(&mut self) -> Result<()> {
-        for database in std::mem::take(&mut self.databases).into_iter().filter(|_| !self.options.dry_run) {
+    /// Notes of each database and text that all of its sessions were looked at; of one with a session that failed it is not true.
+    fn stamp_containers(&mut self) -> Result<()> {
+        for database in std::mem::take(&mut self.containers).into_iter().filter(|_| !self.options.dry_run) {
             let begins = session_key(&database.path, "");
             let waits = self.report.waiting.iter().any(|waiting| waiting.file.starts_with(&begins));
             if !waits && !self.report.failures.iter().any(|file| file.starts_with(&begins)) {
@@ -427,6 +470,7 @@ impl<'a> Importer<'a> {
     fn shape(codec: &dyn Codec, file: &Found, head: &[u8]) -> Shape {
         match file.origin {
             Origin::Session(_) => Shape::Database,
+            Origin::Section(_) => Shape::Text,
             Origin::File => match codec.shape(&file.path, head) {
                 Shape::FirstOf(first, second) => {
                     Shape::Document(if holds_records(&file.path, first) { first } else { second })
@@ -438,8 +482,10 @@ impl<'a> Importer<'a> {
 
     /// The first bytes of a file and the codec that knows it. A file found in a folder that no codec knows is passed over.
     fn recognise(&self, file: &Found) -> Result<Option<Recognised>, String> {
-        if let Origin::Session(session) = &file.origin {
-            return Ok(Some((Vec::new(), Arc::clone(session.database.codec()))));
+        match &file.origin {
+            Origin::Session(session) => return Ok(Some((Vec::new(), Arc::clone(session.database.codec())))),
+            Origin::Section(section) => return Ok(Some((Vec::new(), Arc::clone(&section.codec)))),
+            Origin::File => {}
         }
         let head = files::head(&file.path).map_err(|error| error.to_string())?;
         let codec = self.codecs.iter().find(|codec| codec.detect(&file.path, &head));
@@ -488,7 +534,23 @@ fn holds_records(file: &Path, path: &'static [&'static str]) -> bool {
     records.is_ok_and(|mut segments| segments.any(|segment| matches!(segment, Segment::Record { .. })))
 }
 
-/// The name that the store knows a session of a database by.
+/// What is noted of a file of many sessions: what tells that it has not changed, and their names.
+fn container(agent: &str, key: &str, (size, mtime): (i64, i64), names: &[&str]) -> SourceFile {
+    SourceFile {
+        agent: agent.to_owned(),
+        path: key.to_owned(),
+        thread: None,
+        size,
+        mtime,
+        consumed: 0,
+        prefix: Hash(*blake3::hash(&[]).as_bytes()),
+        records: 0,
+        skipped: 0,
+        state: names.join("\0").into_bytes(),
+    }
+}
+
+/// The name that the store knows a session of a database or of a text by.
 fn session_key(database: &str, session: &str) -> String {
     format!("{database}#{session}")
 }

@@ -474,6 +474,12 @@ pub(crate) fn time_at(value: &Value, key: &str) -> Option<Timestamp> {
     }
 }
 
+/// A time since the epoch that is in seconds, or in milliseconds: what is in seconds is no time of the 20th century in the other.
+pub(crate) fn since_epoch(time: i64) -> Option<Timestamp> {
+    const SECONDS: i64 = 100_000_000_000;
+    (time > 0).then(|| Timestamp(if time < SECONDS { time * 1_000 } else { time }))
+}
+
 /// What a record says of its parent under a key.
 pub(crate) fn parent_at(value: &Value, key: &str) -> Parent {
     match value.get(key) {

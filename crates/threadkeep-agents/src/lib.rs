@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::lines::Lines;
 
+pub mod aider;
 mod antigravity;
 mod blocks;
 pub mod claude_code;
@@ -17,6 +18,7 @@ pub mod codex;
 pub mod companion;
 pub mod conversation;
 mod copilot_cli;
+mod crush;
 mod cursor;
 pub mod document;
 mod droid;
@@ -36,8 +38,10 @@ mod pi;
 mod qwen_code;
 mod rows;
 pub mod segments;
+pub mod text;
 mod tree;
 pub mod writer;
+mod zed;
 
 /// All codecs, in the order in which they are asked whether a file is theirs.
 pub fn codecs() -> Vec<Arc<dyn codec::Codec>> {
@@ -59,5 +63,8 @@ pub fn codecs() -> Vec<Arc<dyn codec::Codec>> {
         Arc::new(Lines(grok_build::GrokBuild)),
         Arc::new(Lines(kimi::Kimi)),
         Arc::new(Lines(cursor::Cursor)),
+        Arc::new(Lines(crush::Crush)),
+        Arc::new(Lines(zed::Zed)),
+        Arc::new(aider::Aider),
     ]
 }

@@ -1,6 +1,6 @@
-//! Agents whose files are lines of JSON, each of which says by itself what it is.
+//! Agents whose records each say by themselves what they are: lines of JSON, the elements of a document, the rows of a database.
 //!
-//! A [`Format`] reads one line into an [`Entry`]: who speaks, what is said, what it is linked to, and what it says of its thread.
+//! A [`Format`] reads one record into an [`Entry`]: who speaks, what is said, what it is linked to, and what it says of its thread.
 //! All else follows from that in the same way for each of them, and [`Lines`] makes a codec of it: places in the tree, kinds and
 //! roles, views, messages for other agents, and the facts of the thread.
 
@@ -12,9 +12,11 @@ use serde_json::Value;
 use threadkeep::{Kind, Part, Role, Timestamp, Usage, View, ViewCodec};
 
 use crate::codec::{
-    Codec, KnownRecord, PREVIEW_CHARS, Place, Record, RecordNo, Skip, SourceReader, TITLE_CHARS, ThreadFacts,
+    Codec, KnownRecord, Layout, PREVIEW_CHARS, Place, Record, RecordNo, Shape, Skip, SourceReader, TITLE_CHARS, Tables,
+    ThreadFacts,
 };
 use crate::conversation::{Author, Block, Message, Standing};
+use crate::document::Document;
 use crate::facts::{Responses, keep, latest, shown};
 use crate::json::{damaged, read};
 use crate::segments::{Segment, Segments};
@@ -28,13 +30,57 @@ pub(crate) const NOTE_CHARS: usize = 200;
 /// The longest id that the store keeps; what is not given back to later runs must not count in this one.
 const MAX_ID_BYTES: usize = 512;
 
-/// One agent's lines.
+/// One agent's records.
 pub(crate) trait Format: fmt::Debug + Clone + Copy + Send + Sync + 'static {
     /// The format tag and the agent's short name.
     fn name(self) -> &'static str;
 
-    /// Whether a line of this file is certainly one of this agent's sessions.
+    /// Whether a record of this file is certainly one of this agent's sessions.
     fn knows(self, path: &Path, line: &Value) -> bool;
+
+    /// See [`Codec::detect`]: whether one of the first records is known.
+    fn detects(self, path: &Path, head: &[u8]) -> bool {
+        let knows = |segment| match segment {
+            Segment::Record { bytes, .. } => Some(read(&bytes).is_ok_and(|(line, _)| self.knows(path, &line))),
+            _ => None,
+        };
+        let (lines, document) = match self.shape(path, head) {
+            Shape::Document(keys) => (None, Some(Document::new(head, keys))),
+            _ => (Some(Segments::new(head)), None),
+        };
+        let segments = lines.into_iter().flatten().chain(document.into_iter().flatten()).map_while(Result::ok);
+        segments.filter_map(knows).take(RECORDS_LOOKED_AT).any(|is_known| is_known)
+    }
+
+    /// See [`Codec::may_be_session`].
+    fn may_be_session(self, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.ends_with(".jsonl") || name.ends_with(".jsonl.zst")
+    }
+
+    /// See [`Codec::shape`].
+    fn shape(self, path: &Path, head: &[u8]) -> Shape {
+        let _ = (path, head);
+        Shape::Lines
+    }
+
+    /// See [`Codec::stands_in_for`].
+    fn stands_in_for(self, path: &Path) -> Option<PathBuf> {
+        let _ = path;
+        None
+    }
+
+    /// See [`Codec::layout`].
+    fn layout(self, tables: &Tables) -> Option<Layout> {
+        let _ = tables;
+        None
+    }
+
+    /// What a document says around its records.
+    fn frame(self, frame: &Value) -> ThreadFacts {
+        let _ = frame;
+        ThreadFacts::default()
+    }
 
     /// What a line is; nothing where it is no record of this format.
     fn read(self, line: &Value) -> Option<Entry>;
@@ -120,7 +166,14 @@ pub(crate) struct Entry {
     /// The prompt, where the agent states it apart from what it sends to the model.
     pub(crate) prompt: Option<String>,
     pub(crate) tokens: Option<Tokens>,
-    /// What it says of its thread. The first session, folder, origin and parent count, else the last of what is said.
+    /// See [`SourceReader::key`].
+    pub(crate) key: Option<String>,
+    /// Whether its agent is still at work on it, unless another record stands behind it.
+    pub(crate) is_open: bool,
+    /// Whether its agent goes on from what was before it.
+    pub(crate) is_taken_back: bool,
+    /// What it says of its thread. The first session, folder, origin and parent count, else the last of what is said; tokens are a
+    /// sum.
     pub(crate) says: ThreadFacts,
 }
 
@@ -243,7 +296,8 @@ impl Entry {
         let message = if class == Class::Answer { id.unwrap_or_default() } else { 0 };
         let parent = self.parent.0;
         // The agent goes on from its last record, whatever that is.
-        Arrival { class, id, parent, logical: None, sidechain: false, leaf: true, message, calls, answers }
+        let leaf = !self.is_taken_back;
+        Arrival { class, id, parent, logical: None, sidechain: false, leaf, message, calls, answers }
     }
 
     fn into_parts(self) -> Vec<Part> {
@@ -313,17 +367,29 @@ impl<F: Format> Codec for Lines<F> {
     }
 
     fn detect(&self, path: &Path, head: &[u8]) -> bool {
-        let segments = Segments::new(head).map_while(Result::ok);
-        let records = segments.filter_map(|segment| match segment {
-            Segment::Record { bytes, .. } => Some(bytes),
-            _ => None,
-        });
-        records.take(RECORDS_LOOKED_AT).any(|bytes| read(&bytes).is_ok_and(|(line, _)| self.0.knows(path, &line)))
+        self.0.detects(path, head)
+    }
+
+    fn may_be_session(&self, path: &Path) -> bool {
+        self.0.may_be_session(path)
+    }
+
+    fn shape(&self, path: &Path, head: &[u8]) -> Shape {
+        self.0.shape(path, head)
+    }
+
+    fn stands_in_for(&self, path: &Path) -> Option<PathBuf> {
+        self.0.stands_in_for(path)
+    }
+
+    fn layout(&self, tables: &Tables) -> Option<Layout> {
+        self.0.layout(tables)
     }
 
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader> {
         let gathered = state.and_then(|state| serde_json::from_slice(state).ok()).unwrap_or_default();
-        Box::new(Reader { lines: *self, tree: Tree::chained(), gathered, path: path.to_owned() })
+        let path = path.to_owned();
+        Box::new(Reader { lines: *self, tree: Tree::chained(), gathered, path, key: None, open: None })
     }
 
     fn beside(&self, path: &Path) -> Vec<PathBuf> {
@@ -371,17 +437,23 @@ struct Gathered {
 impl Gathered {
     fn note(&mut self, entry: Entry) {
         let facts = &mut self.facts;
-        if let Some(at) = entry.at {
-            facts.created_at = Some(facts.created_at.map_or(at, |first| first.min(at)));
-            facts.updated_at = Some(facts.updated_at.map_or(at, |last| last.max(at)));
-        }
+        pass(facts, entry.at);
         if facts.preview.is_none() {
             facts.preview = entry.asked();
         }
-        add(facts, entry.says);
+        self.tell(entry.says);
         if let Some(tokens) = entry.tokens {
             self.count(&tokens, entry.id);
         }
+    }
+
+    /// Takes in what is said of the thread.
+    fn tell(&mut self, says: ThreadFacts) {
+        pass(&mut self.facts, says.created_at);
+        pass(&mut self.facts, says.updated_at);
+        latest(&mut self.totals, says.usage);
+        latest(&mut self.facts.archived, says.archived);
+        add(&mut self.facts, says);
     }
 
     fn count(&mut self, tokens: &Tokens, id: Option<String>) {
@@ -393,6 +465,14 @@ impl Gathered {
             true => self.open_totals.count(&mut self.totals, &name, tokens.usage),
             false => self.open.count(&mut self.facts.usage, &name, tokens.usage),
         }
+    }
+}
+
+/// Notes when something was said.
+fn pass(facts: &mut ThreadFacts, at: Option<Timestamp>) {
+    if let Some(at) = at {
+        facts.created_at = Some(facts.created_at.map_or(at, |first| first.min(at)));
+        facts.updated_at = Some(facts.updated_at.map_or(at, |last| last.max(at)));
     }
 }
 
@@ -424,9 +504,19 @@ struct Reader<F> {
     tree: Tree,
     gathered: Gathered,
     path: PathBuf,
+    /// What the record that was placed last is recognised by.
+    key: Option<String>,
+    /// The record that was placed last, where its agent is still at work on it.
+    open: Option<RecordNo>,
 }
 
 impl<F: Format> SourceReader for Reader<F> {
+    fn frame(&mut self, bytes: &[u8]) {
+        if let Ok((frame, _)) = read::<Value>(bytes) {
+            self.gathered.tell(self.lines.0.frame(&frame));
+        }
+    }
+
     fn known(&mut self, record: &KnownRecord<'_>) {
         // A note of another version: the record is at least kept in line.
         let note = Note::decode(record.note).unwrap_or_else(|| self.tree.next_in_line());
@@ -451,6 +541,8 @@ impl<F: Format> SourceReader for Reader<F> {
             let arrival = entry.arrival();
             let repeats = arrival.id.is_some_and(|id| self.tree.contains(id));
             let note = self.tree.place(&arrival);
+            self.open = entry.is_open.then(|| self.tree.len());
+            self.key.clone_from(&entry.key);
             self.tree.push(&note, arrival.id);
             record.place = note.place();
             record.starts_turn = arrival.class == Class::Prompt && !repeats;
@@ -473,6 +565,14 @@ impl<F: Format> SourceReader for Reader<F> {
 
     fn head(&self) -> Option<RecordNo> {
         self.tree.head()
+    }
+
+    fn key(&self) -> Option<Vec<u8>> {
+        self.key.clone().map(String::into_bytes)
+    }
+
+    fn unsettled(&self) -> Option<RecordNo> {
+        self.open
     }
 }
 

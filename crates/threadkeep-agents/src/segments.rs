@@ -21,7 +21,7 @@ pub(crate) const BOM: &[u8] = b"\xef\xbb\xbf";
 /// A run of bytes of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Segment {
-    /// One JSON object, exactly its bytes.
+    /// One JSON object, exactly its bytes; of a text the lines of a record.
     Record {
         /// The physical line it stands on, from 1.
         line: u64,

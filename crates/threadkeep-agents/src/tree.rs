@@ -515,7 +515,8 @@ impl Tree {
         self.branches.get(branch as usize).map(|branch| branch.tip)
     }
 
-    fn len(&self) -> u32 {
+    /// How many records were placed.
+    pub(crate) fn len(&self) -> u32 {
         u32::try_from(self.nodes.len()).unwrap_or(NONE)
     }
 

@@ -23,7 +23,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             files(&path, found);
-        } else if path.extension().is_some_and(|ending| ending == "jsonl" || ending == "json") {
+        } else if path.extension().is_some_and(|ending| ending == "jsonl" || ending == "json" || ending == "md") {
             found.push(path);
         }
     }
@@ -116,7 +116,7 @@ fn every_file_reads_as_its_listing_says() {
                 let whole = run::read(&codec, &path, &segments, None);
                 run::check_splits(&codec, &path, &segments, 1);
                 run::check_results(&codec, &whole, &segments, &path.display().to_string());
-                listing(&codec, &whole, &segments)
+                listing(&codec, &whole, &segments).replace(FILES, "…")
             }
         };
         let golden = path.with_extension("txt");

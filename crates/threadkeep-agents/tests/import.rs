@@ -9,6 +9,8 @@ mod changes;
 mod databases;
 #[path = "import/documents.rs"]
 mod documents;
+#[path = "import/editors.rs"]
+mod editors;
 #[path = "import/forks.rs"]
 mod forks;
 #[path = "import/large.rs"]
@@ -17,6 +19,8 @@ mod large;
 mod lines;
 #[path = "import/masking.rs"]
 mod masking;
+#[path = "import/texts.rs"]
+mod texts;
 #[path = "import/turn_repair.rs"]
 mod turn_repair;
 
@@ -40,19 +44,23 @@ fn import(store: &Store, path: &Path) -> ImportReport {
 
 /// The file's bytes as the store gives them back.
 fn given_back(store: &Store, path: &Path) -> Vec<u8> {
-    let key = path.canonicalize().unwrap().to_str().unwrap().to_owned();
-    let consumed = store.source(&key).unwrap().unwrap().consumed;
+    source_bytes(store, path.canonicalize().unwrap().to_str().unwrap())
+}
+
+/// The bytes of a source, by the name that the store knows it by.
+fn source_bytes(store: &Store, key: &str) -> Vec<u8> {
+    let consumed = store.source(key).unwrap().unwrap().consumed;
     let mut out: Vec<u8> = Vec::new();
     let mut after = -1;
     loop {
-        let parts = store.source_parts(&key, after, 100).unwrap();
+        let parts = store.source_parts(key, after, 100).unwrap();
         let Some(last) = parts.last() else { break };
         after = last.position;
         for part in parts {
             if part.position == out.len() as i64 + 1 {
                 out.push(b'\n');
             }
-            assert_eq!(part.position, out.len() as i64, "there is a gap in {}", path.display());
+            assert_eq!(part.position, out.len() as i64, "there is a gap in {key}");
             out.extend_from_slice(&part.bytes);
         }
     }
@@ -99,7 +107,8 @@ fn every_sample_is_imported_once_verifies_and_is_given_back() {
     for stamp in store.source_stamps("", 10_000).unwrap() {
         let path = PathBuf::from(&stamp.path);
         // Of many files, and of rows, no one file is to be given back; the test of sessions looks at them.
-        if stamp.agent == "opencode" && (!path.is_file() || stamp.path.contains("/session/") || stamp.thread.is_none())
+        if ["opencode", "aider"].contains(&stamp.agent.as_str())
+            && (!path.is_file() || stamp.path.contains("/session/") || stamp.thread.is_none())
         {
             continue;
         }

@@ -73,11 +73,13 @@ fn listing(store: &Store, report: &ImportReport, folder: &Path) -> String {
     let items = &report.items;
     writeln!(out, "read {}, imported {}, skipped {}", items.read, items.imported, items.skipped).unwrap();
     let root = folder.canonicalize().unwrap().display().to_string();
-    for problem in &report.problems {
-        let file = problem.file.replace(&root, "…");
-        writeln!(out, "{file}:{} {}", problem.line, problem.reason).unwrap();
+    // Sessions are read in the order of their times, which files have from whoever put them there.
+    let mut problems: Vec<_> = report.problems.iter().collect();
+    problems.sort_by_key(|problem| (&problem.file, problem.line));
+    for problem in problems {
+        writeln!(out, "{}:{} {}", problem.file, problem.line, problem.reason).unwrap();
     }
-    out
+    out.replace(&root, "…")
 }
 
 fn describe(out: &mut String, store: &Store, thread: &Thread) {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use threadkeep::Timestamp;
 use threadkeep_agents::codec::{Codec, KnownRecord, Place, Shape, SourceReader};
 use threadkeep_agents::document::{Document, frame};
-use threadkeep_agents::segments::{Segment, Segments};
+use threadkeep_agents::segments::{Position, Segment, Segments};
+use threadkeep_agents::text::Text;
 use threadkeep_agents::writer::Session;
 
 /// Where the file is said to lie: most agents know theirs by the bytes.
@@ -20,6 +21,10 @@ pub fn check(agent: &str, data: &[u8]) {
     let shape = codec.shape(path, data);
     let segments: Vec<Segment> = match shape {
         Shape::Document(keys) => Document::new(data, keys).map(Result::unwrap).collect(),
+        Shape::Text => {
+            let (begin, grammar) = (Position { offset: 0, line: 1 }, codec.grammar(None).unwrap());
+            Text::starting_at(data, begin, grammar, true).map(Result::unwrap).collect()
+        }
         _ => Segments::new(data).map(Result::unwrap).collect(),
     };
     assert_eq!(joined(&segments), data, "bytes were lost");
@@ -28,7 +33,7 @@ pub fn check(agent: &str, data: &[u8]) {
         _ => None,
     };
     let whole = read(&codec, &segments, None, framed.as_deref());
-    if shape == Shape::Lines {
+    if shape.grows() {
         assert_eq!(read(&codec, &segments, Some(segments.len() / 2), None), whole, "read in two parts");
     }
     write(&codec, &segments);

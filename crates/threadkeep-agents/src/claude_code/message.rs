@@ -5,8 +5,9 @@ use threadkeep::{Kind, Role, Timestamp, Usage};
 
 use super::facts::usage;
 use super::line::{Line, Tokens};
-use crate::conversation::{Author, Block, MediaData, Message, Standing};
-use crate::json::{read, str_at, text_of};
+use crate::blocks::anthropic_block;
+use crate::conversation::{Author, Block, Message, Standing};
+use crate::json::{read, str_at};
 
 /// The model that the client names where it speaks itself.
 pub(super) const SYNTHETIC: &str = "<synthetic>";
@@ -68,64 +69,8 @@ pub(super) fn content(line: &Value) -> &Value {
 pub(super) fn blocks(content: &Value) -> Vec<Result<Block, &Value>> {
     match content {
         Value::String(text) => vec![Ok(Block::Text(text.clone()))],
-        Value::Array(blocks) => blocks.iter().map(block).collect(),
+        Value::Array(blocks) => blocks.iter().map(anthropic_block).collect(),
         Value::Null => Vec::new(),
-        other => vec![block(other)],
-    }
-}
-
-fn block(block: &Value) -> Result<Block, &Value> {
-    Ok(match str_at(block, "type") {
-        "text" => Block::Text(str_at(block, "text").to_owned()),
-        "thinking" => Block::Reasoning { text: str_at(block, "thinking").to_owned() },
-        "redacted_thinking" => Block::Reasoning { text: String::new() },
-        "tool_use" | "server_tool_use" | "mcp_tool_use" => call(block),
-        "tool_result" | "web_search_tool_result" | "mcp_tool_result" => result(block),
-        "image" | "document" => media(block),
-        "" if block.is_string() => Block::Text(text_of(block)),
-        _ => return Err(block),
-    })
-}
-
-fn call(block: &Value) -> Block {
-    let input = match block.get("input") {
-        None | Some(Value::Null) => Value::Object(serde_json::Map::new()),
-        Some(input) => input.clone(),
-    };
-    Block::Call { id: str_at(block, "id").to_owned(), name: str_at(block, "name").to_owned(), input }
-}
-
-fn result(block: &Value) -> Block {
-    let content = match block.get("content").or_else(|| block.get("output")).unwrap_or(&Value::Null) {
-        Value::Array(blocks) => blocks.iter().map(inner).collect(),
-        other => vec![Block::Text(text_of(other))],
-    };
-    let is_error = block.get("is_error").and_then(Value::as_bool).unwrap_or_default();
-    Block::Result { id: str_at(block, "tool_use_id").to_owned(), content, is_error }
-}
-
-/// A block within a result.
-fn inner(block: &Value) -> Block {
-    match str_at(block, "type") {
-        "text" => Block::Text(str_at(block, "text").to_owned()),
-        "image" | "document" => media(block),
-        _ => Block::Text(text_of(block)),
-    }
-}
-
-fn media(block: &Value) -> Block {
-    let source = block.get("source").unwrap_or(&Value::Null);
-    let kind = str_at(block, "type");
-    let media_type = match str_at(source, "media_type") {
-        "" => kind,
-        media_type => media_type,
-    };
-    let data = str_at(source, "data");
-    match str_at(source, "type") {
-        "url" => Block::media_of_url(str_at(source, "url"), kind),
-        "base64" => Block::Media { media_type: media_type.to_owned(), data: MediaData::Base64(data.to_owned()) },
-        // A document of plain text.
-        "text" => Block::Text(data.to_owned()),
-        _ => Block::Media { media_type: media_type.to_owned(), data: MediaData::Absent },
+        other => vec![anthropic_block(other)],
     }
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use threadkeep::Timestamp;
 
-use crate::json::{Blocks, Number, Object, Present, Said, Word};
+use crate::json::{Blocks, Number, Object, Present, Said, Word, since_epoch};
 
 /// The keys of a message, of a header, and of a session's row.
 #[derive(Debug, Default, Deserialize)]
@@ -147,9 +147,8 @@ impl Line {
 
     /// Milliseconds since the epoch; files and rows have seconds or milliseconds.
     pub(super) fn created(&self) -> Option<i64> {
-        const SECONDS: i64 = 100_000_000_000;
-        let time = self.created.0.and_then(|time| i64::try_from(time).ok()).filter(|time| *time > 0)?;
-        Some(if time < SECONDS { time * 1_000 } else { time })
+        let time = self.created.0.and_then(|time| i64::try_from(time).ok())?;
+        since_epoch(time).map(Timestamp::millis)
     }
 
     /// Tokens read and written.

@@ -15,10 +15,12 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Row, ToSql};
 use serde_json::Value;
 
 use super::files;
+use super::packed::Packed;
 use super::source::Failure;
 use super::whole::{Made, Take, mark_of};
 use crate::codec::{Codec, Layout, Query, Tables};
-use crate::segments::{MAX_LINE_BYTES, value_end};
+use crate::document::{self, Document};
+use crate::segments::{MAX_LINE_BYTES, Segment, value_end};
 
 /// How often a database that changes while it is copied is copied anew.
 const COPY_ATTEMPTS: usize = 4;
@@ -30,6 +32,8 @@ const MAGIC: &[u8] = b"SQLite format 3\0";
 const MAX_ID_BYTES: usize = 512;
 /// A column of this prefix holds JSON.
 const JSON: &str = "json:";
+/// A column of this prefix holds a document, whose elements are records of their own.
+const ELEMENTS: &str = "elements:";
 
 /// What tells that a database has not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,15 +182,15 @@ impl Database {
         let mut statement = self.connection.prepare_cached(&query.sql)?;
         let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
         let mut rows = statement.query(params)?;
+        let elements = names.first().and_then(|name| name.strip_prefix(ELEMENTS));
         while let Some(row) = rows.next()? {
-            let mut line = format!("{{\"table\":{}", Value::from(query.name)).into_bytes();
-            self.render(query, &names, row, &mut line)?;
-            if line.len() > MAX_LINE_BYTES {
-                let reason = format!("a row is longer than {MAX_LINE_BYTES} bytes");
-                take(made.damaged(query.name, &[], &reason))?;
-            } else {
-                take(made.record(line))?;
+            if let Some(name) = elements {
+                take_elements(query.name, name, row.get_ref(0)?, made, take)?;
+                continue;
             }
+            let mut line = begun(query.name);
+            self.render(query, &names, row, &mut line)?;
+            take(made.row(query.name, line))?;
         }
         Ok(())
     }
@@ -228,6 +232,16 @@ impl Database {
     }
 }
 
+impl Made {
+    /// A row's record; one that is too long is named alone.
+    fn row(&mut self, table: &str, line: Vec<u8>) -> Segment {
+        match line.len() > MAX_LINE_BYTES {
+            true => self.damaged(table, &[], &format!("a row is longer than {MAX_LINE_BYTES} bytes")),
+            false => self.record(line),
+        }
+    }
+}
+
 impl From<rusqlite::Error> for Failure {
     fn from(error: rusqlite::Error) -> Self {
         Self::File(reason(&error))
@@ -249,6 +263,58 @@ impl From<rusqlite::Error> for Unread {
 impl From<Failure> for Unread {
     fn from(failure: Failure) -> Self {
         Self::Taking(failure)
+    }
+}
+
+/// The beginning of a record that says which table it is from.
+fn begun(table: &str) -> Vec<u8> {
+    format!("{{\"table\":{}", Value::from(table)).into_bytes()
+}
+
+/// A record that holds a JSON value under a name.
+fn holding(table: &str, name: &str, value: &[u8]) -> Vec<u8> {
+    let mut line = begun(table);
+    line.extend_from_slice(format!(",{}:", Value::from(name)).as_bytes());
+    line.extend_from_slice(value);
+    line.push(b'}');
+    line
+}
+
+/// Reads a document that stands in a column: what stands around its array as a record, then each of the elements.
+///
+/// What can't be read costs itself, and the column is kept as it is. Of a document that would not fit in memory nothing is read.
+fn take_elements(
+    array: &'static str,
+    name: &str,
+    column: ValueRef<'_>,
+    made: &mut Made,
+    take: &mut Take<'_>,
+) -> Result<(), Failure> {
+    let (ValueRef::Text(stored) | ValueRef::Blob(stored)) = column else {
+        return take(made.damaged(array, &[], "no document stands there"));
+    };
+    let packed = Packed::new(stored);
+    let path = &[array];
+    let frame = document::frame(packed.open()?, path)?;
+    let has_frame = is_one_value(&frame);
+    if has_frame {
+        take(made.row(array, holding(array, name, &frame)))?;
+    }
+    for segment in Document::new(packed.open()?, path) {
+        match segment? {
+            Segment::Record { bytes, .. } => take(made.row(array, holding(array, "value", &bytes)))?,
+            // An element that is a word, say.
+            Segment::Opaque { bytes, reason: Some(_), .. } if is_one_value(&bytes) => {
+                take(made.row(array, holding(array, "value", &bytes)))?;
+            }
+            Segment::Opaque { bytes, reason: Some(reason), .. } => take(made.damaged(array, &bytes, &reason))?,
+            Segment::Opaque { .. } | Segment::Tail { .. } => {}
+        }
+    }
+    match &packed.damage {
+        Some(damage) => take(made.damaged(array, stored, &damage.to_string())),
+        None if !has_frame => take(made.damaged(array, stored, "what it says of itself can't be read")),
+        None => Ok(()),
     }
 }
 

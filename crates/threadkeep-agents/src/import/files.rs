@@ -13,7 +13,7 @@ use super::database::Session;
 use super::report::ImportReport;
 use crate::codec::Codec;
 use crate::homes::Home;
-use crate::segments::MAX_LINE_BYTES;
+use crate::segments::{MAX_LINE_BYTES, Position};
 
 /// How much of a file a codec sees to recognise it.
 const HEAD_BYTES: u64 = 64 << 10;
@@ -22,6 +22,8 @@ const MAX_LEVELS: usize = 16;
 const READ_BUFFER: usize = 256 << 10;
 /// How large a file beside a session may be that says something of it.
 const MAX_SMALL_BYTES: u64 = 4 << 20;
+/// The longest file that says nothing: `{}` and a line end.
+const EMPTY_BYTES: u64 = 3;
 /// How much of a file's end is looked at for its last time.
 const TAIL_BYTES: u64 = 16 << 10;
 
@@ -48,6 +50,19 @@ pub(super) enum Origin {
     File,
     /// A database of many sessions; its path is followed by `#` and the session's id.
     Session(Session),
+    /// A text of many sessions; its path is followed by `#` and the session's name.
+    Section(Section),
+}
+
+/// A session in a text.
+#[derive(Debug, Clone)]
+pub(super) struct Section {
+    pub(super) codec: Arc<dyn Codec>,
+    pub(super) file: PathBuf,
+    pub(super) begins: Position,
+    pub(super) end: u64,
+    /// Whether it may grow.
+    pub(super) is_last: bool,
 }
 
 impl Found {
@@ -68,6 +83,20 @@ impl Found {
     /// Whether the file's name holds this session's id.
     pub(super) fn names(&self, session: &str) -> bool {
         self.path.file_name().is_some_and(|name| name.to_string_lossy().contains(session))
+    }
+
+    /// Opens it for reading, decompressed: the file, or the part of it in which the session stands.
+    pub(super) fn open(&self) -> io::Result<BufReader<Box<dyn Read>>> {
+        let Origin::Section(section) = &self.origin else { return open(&self.path) };
+        let mut file = File::open(&section.file)?;
+        file.seek(SeekFrom::Start(section.begins.offset))?;
+        let part = file.take(section.end.saturating_sub(section.begins.offset));
+        Ok(BufReader::with_capacity(READ_BUFFER, Box::new(part)))
+    }
+
+    /// The line of the file that the session begins on, from 1.
+    pub(super) fn first_line(&self) -> u64 {
+        if let Origin::Section(section) = &self.origin { section.begins.line } else { 1 }
     }
 
     pub(super) fn is_archived(&self) -> bool {
@@ -96,7 +125,7 @@ pub fn measure(home: &Home) -> Measure {
         Ok(meta) if meta.is_file() => found.push(describe(home.path.clone(), &meta, true)),
         _ => {}
     }
-    for file in found {
+    for file in each_conversation(found, &codecs) {
         measure.files += 1;
         measure.bytes += file.size;
     }
@@ -117,6 +146,20 @@ pub(super) fn find(paths: &[PathBuf], named: bool, codecs: &[Arc<dyn Codec>], re
             Err(error) if !named && error.kind() == io::ErrorKind::NotFound => {}
             Ok((path, _)) => fail(&path, "it is neither a file nor a folder", report),
             Err(error) => fail(path, &error.to_string(), report),
+        }
+    }
+    each_conversation(found, codecs)
+}
+
+/// The files in the order of their paths, each once; of a conversation that its agent keeps twice the one that has more of it.
+fn each_conversation(mut found: Vec<Found>, codecs: &[Arc<dyn Codec>]) -> Vec<Found> {
+    for file in found.iter_mut().filter(|file| !file.named) {
+        let other = codecs.iter().find_map(|codec| codec.stands_in_for(&file.path));
+        if let Some((path, meta)) = other.and_then(|path| path.metadata().ok().map(|meta| (path, meta)))
+            && meta.is_file()
+            && meta.len() > EMPTY_BYTES
+        {
+            *file = describe(path, &meta, false);
         }
     }
     found.sort_by(|a, b| a.path.cmp(&b.path));

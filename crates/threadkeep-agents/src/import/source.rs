@@ -11,13 +11,14 @@ use threadkeep::{
 };
 
 use super::companions;
-use super::files::{self, Found};
+use super::files::{self, Found, Origin};
 use super::identity::{item_id, other_thread_id, thread_id};
 use super::report::{Outcome, Waiting};
 use super::whole::{self, Remembered};
 use crate::codec::{Codec, Continues, Findings, KnownRecord, Place, Record, Shape, SourceReader, ThreadFacts};
 use crate::companion::Companion;
 use crate::segments::{Position, Segment, Segments};
+use crate::text::Text;
 
 /// A step of an import ends when it holds this many records …
 const BATCH_RECORDS: usize = 256;
@@ -84,15 +85,15 @@ impl Import<'_> {
 
     fn attempt(&self, taken: &[ThreadId], workspaces: &mut HashMap<PathBuf, Workspace>) -> Result<Outcome, Failure> {
         let mut run = Run::new(self, taken, self.store.source(&self.file.key)?);
-        if self.shape == Shape::Lines {
+        if self.shape.grows() {
             // A file whose thread was purged, and that went on since, is imported anew.
             let rest = if run.thread.is_some() { self.go_on(&mut run)? } else { None };
             let input = match rest {
                 Some(rest) => rest,
-                None => files::open(&self.file.path)?,
+                None => self.file.open()?,
             };
             whole::prepare(self.codec, self.file, self.shape, &mut *run.reader)?;
-            for segment in Segments::starting_at(input, run.position) {
+            for segment in self.segments(input, &run)? {
                 run.take(segment?)?;
                 run.write_if_full(workspaces)?;
             }
@@ -110,12 +111,23 @@ impl Import<'_> {
         run.finish()
     }
 
+    /// Splits what grows, from where it is read on.
+    fn segments(&self, input: Input, run: &Run<'_>) -> Result<Box<dyn Iterator<Item = io::Result<Segment>>>, Failure> {
+        let Origin::Section(section) = &self.file.origin else {
+            return Ok(Box::new(Segments::starting_at(input, run.position)));
+        };
+        let state = (run.position.offset > 0).then(|| run.reader.state());
+        let grammar = self.codec.grammar(state.as_deref());
+        let grammar = grammar.ok_or_else(|| Failure::File("nothing is known of its lines".to_owned()))?;
+        Ok(Box::new(Text::starting_at(input, run.position, grammar, section.is_last)))
+    }
+
     /// Goes on where the last import stopped, if the beginning of the file is still the same: gives what comes after it.
     fn go_on(&self, run: &mut Run<'_>) -> Result<Option<Input>, Failure> {
         let Some(source) = run.stored.clone() else {
             return Ok(None);
         };
-        let Some(known) = known_part(&self.file.path, &source)? else {
+        let Some(known) = known_part(self.file, &source)? else {
             return Ok(None);
         };
         run.reader = self.codec.reader(&self.file.path, Some(&source.state));
@@ -163,11 +175,11 @@ struct KnownPart {
 }
 
 /// Reads the part of a file that is in the store; gives nothing when the file is shorter or says something else there.
-fn known_part(path: &Path, source: &SourceFile) -> io::Result<Option<KnownPart>> {
+fn known_part(file: &Found, source: &SourceFile) -> io::Result<Option<KnownPart>> {
     let consumed = u64::try_from(source.consumed).unwrap_or(0);
-    let mut rest = files::open(path)?;
+    let mut rest = file.open()?;
     let mut hasher = blake3::Hasher::new();
-    let mut end = Position { offset: 0, line: 1 };
+    let mut end = Position { offset: 0, line: file.first_line() };
     while end.offset < consumed {
         let buffer = rest.fill_buf()?;
         let left = usize::try_from(consumed - end.offset).unwrap_or(usize::MAX);
@@ -270,7 +282,7 @@ impl<'a> Run<'a> {
             taken,
             reader: import.codec.reader(&import.file.path, None),
             hasher: blake3::Hasher::new(),
-            position: Position { offset: 0, line: 1 },
+            position: Position { offset: 0, line: import.file.first_line() },
             placed: Vec::new(),
             batch: Vec::new(),
             bytes: 0,
@@ -336,10 +348,9 @@ impl<'a> Run<'a> {
                 self.batch.push(Pending::Beside { offset, bytes });
             }
             Segment::Tail { bytes, .. } => {
-                let reason = format!(
-                    "the last line is cut ({} bytes without an end); it waits for the next import",
-                    bytes.len()
-                );
+                let what = if self.import.shape == Shape::Text { "what was said last" } else { "the last line" };
+                let length = bytes.len();
+                let reason = format!("{what} is cut ({length} bytes without an end); it waits for the next import");
                 self.problem(line, reason);
                 let file = self.import.file.key.clone();
                 self.outcome.waiting = Some(Waiting { file, line, bytes: bytes.len() as u64 });
@@ -362,7 +373,7 @@ impl<'a> Run<'a> {
 
     /// Counts a record that is kept beside the tree: of a session that is read as a whole, it may be one that was kept before.
     fn count_beside(&mut self, bytes: &[u8]) {
-        let known = self.import.shape != Shape::Lines && self.remembered.note(bytes, &self.earlier);
+        let known = !self.import.shape.grows() && self.remembered.note(bytes, &self.earlier);
         let counts = &mut self.outcome.items;
         *(if known { &mut counts.unchanged } else { &mut counts.imported }) += 1;
     }
@@ -379,7 +390,7 @@ impl<'a> Run<'a> {
 
     fn write_if_full(&mut self, workspaces: &mut HashMap<PathBuf, Workspace>) -> Result<(), Failure> {
         let is_full = self.batch.len() >= BATCH_RECORDS || self.bytes >= BATCH_BYTES;
-        if !is_full || self.import.shape == Shape::Lines {
+        if !is_full || self.import.shape.grows() {
             return if is_full { self.write(workspaces, false) } else { Ok(()) };
         }
         let waiting = self.split_unsettled();
@@ -407,7 +418,7 @@ impl<'a> Run<'a> {
 
     /// Keeps beside the tree what its agent is still at work on; the next import looks at it again.
     fn put_off(&mut self) {
-        if self.import.shape == Shape::Lines {
+        if self.import.shape.grows() {
             return;
         }
         let waiting = self.split_unsettled();
@@ -452,7 +463,7 @@ impl<'a> Run<'a> {
             false => (Vec::new(), Findings::default()),
         };
         // Until they are in the store, the next import has to look again.
-        let is_put_off = self.import.shape != Shape::Lines && self.outcome.waiting.is_some();
+        let is_put_off = !self.import.shape.grows() && self.outcome.waiting.is_some();
         let mut source = self.source(&thread, end && companions.is_empty() && !is_put_off);
         let head = self.reader.head().filter(|_| end);
         if self.batch.is_empty() && self.stored.as_ref() == Some(&source) && head.is_none() && facts == self.said {
@@ -729,7 +740,7 @@ impl<'a> Run<'a> {
 
     /// What the next import gets back.
     fn state(&self) -> Vec<u8> {
-        if self.import.shape == Shape::Lines {
+        if self.import.shape.grows() {
             return self.reader.state();
         }
         serde_json::to_vec(&self.remembered).unwrap_or_default()

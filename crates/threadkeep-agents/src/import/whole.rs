@@ -25,9 +25,7 @@ pub(super) fn read(codec: &dyn Codec, file: &Found, shape: Shape, take: &mut Tak
         (Origin::File, Shape::Document(path)) => {
             Document::new(files::open(&file.path)?, path).try_for_each(|segment| take(segment?))
         }
-        (Origin::File, Shape::Lines | Shape::Database | Shape::FirstOf(..)) => {
-            Err(Failure::File("it is not read as a whole".to_owned()))
-        }
+        (Origin::File | Origin::Section(_), _) => Err(Failure::File("it is not read as a whole".to_owned())),
     }
 }
 

@@ -186,9 +186,11 @@ impl<A: Acts> Turns<A> {
         if !self.answer.as_ref().is_some_and(goes_on) {
             self.close(out);
         }
-        let mut blocks = Vec::new();
+        let (mut blocks, mut results) = (Vec::new(), Vec::new());
         for block in &message.blocks {
             match block {
+                // Some agents keep a result within its call.
+                Block::Result { id, content, is_error } => results.push((id, content, *is_error)),
                 Block::Call { id, name, input } => blocks.push(self.call(id, name, input)),
                 Block::Media { media_type, data } => blocks.push(self.named(media_type, data)),
                 other => blocks.extend(self.words(other)),
@@ -208,6 +210,12 @@ impl<A: Acts> Turns<A> {
             (None, _) => {}
         }
         open.response = open.response.take().or_else(|| message.response.clone());
+        if !results.is_empty() {
+            self.close(out);
+        }
+        for (id, content, is_error) in results {
+            self.result(id, content, is_error, out);
+        }
     }
 
     /// The words and results of anyone but the model: results first, as hosts want them.

@@ -1,4 +1,4 @@
-//! Writers whose agents keep a result within its call: Gemini CLI and opencode.
+//! Writers whose agents keep a result within its call, or right behind it: Gemini CLI, opencode and goose.
 //!
 //! The readers here know nothing of the codecs; what they ask for is what the agents' own programs were seen to refuse.
 
@@ -38,6 +38,10 @@ fn shown(block: &Block, keeps_addresses: bool) -> Option<String> {
 /// What the messages say, as the agent has it.
 fn told(agent: &str, messages: &[Message]) -> Told {
     let is_opencode = agent == "opencode";
+    let holds = |block: &Block| match block {
+        Block::Media { data, .. } => is_opencode || (agent == "goose" && matches!(data, MediaData::Base64(_))),
+        _ => false,
+    };
     let mut told = Told::default();
     for message in messages {
         for block in &message.blocks {
@@ -47,17 +51,21 @@ fn told(agent: &str, messages: &[Message]) -> Told {
                     told.calls.push((id.clone(), name.clone(), input));
                 }
                 (_, _, Block::Result { id, content, is_error }) => {
-                    let picture = |block: &&Block| is_opencode && matches!(block, Block::Media { .. });
+                    let picture = |block: &&Block| holds(block);
                     let said = content.iter().filter(|block| !picture(block)).map(|block| match block {
                         Block::Text(text) => text.clone(),
                         Block::Media { media_type, data } => Block::named(media_type, data),
                         other => panic!("{other:?}"),
                     });
                     let said = said.collect::<Vec<_>>().join("\n");
-                    let pictures = if *is_error { 0 } else { content.iter().filter(picture).count() };
+                    let is_left_out = *is_error && is_opencode;
+                    let pictures = if is_left_out { 0 } else { content.iter().filter(picture).count() };
                     told.results.insert(id.clone(), (said, pictures, *is_error));
                 }
                 (_, Standing::Summary, block) => told.summaries.extend(shown(block, false)),
+                (Author::Person, Standing::Injected, block) if agent == "goose" => {
+                    told.summaries.extend(shown(block, false));
+                }
                 (Author::Person, _, block) => told.person.extend(shown(block, is_opencode)),
                 (Author::Model, _, Block::Text(text)) => told.model.push(text.clone()),
                 _ => {}
@@ -184,6 +192,106 @@ fn opencode(bytes: &[u8]) -> Result<Told, String> {
     Ok(told)
 }
 
+/// What goose's own types take, and what it would change in a conversation before its model gets it.
+fn goose(bytes: &[u8]) -> Result<Told, String> {
+    let document: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let messages = goose_messages(&document)?;
+    let mut told = Told::default();
+    let (mut ids, mut asked, mut time, mut is_hidden) = (BTreeSet::new(), BTreeSet::new(), 0, true);
+    for message in messages {
+        if !ids.insert(text(message, "id")?) {
+            return Err(format!("an id comes twice: {message}"));
+        }
+        let created = message["created"].as_i64().filter(|created| *created >= time).ok_or("out of order")?;
+        time = created;
+        let sees = |who: &str| message["metadata"][who].as_bool().ok_or("nobody is to see it");
+        let (person, model) = (sees("userVisible")?, sees("agentVisible")?);
+        // What the model is to see again begins with a summary, and ends with the end.
+        if model && is_hidden && ids.len() > 1 && person {
+            return Err(format!("it is shown without a summary: {message}"));
+        }
+        is_hidden = !model;
+        goose_message(message, person, &mut asked, &mut told)?;
+    }
+    if asked.is_empty() { Ok(told) } else { Err(format!("no results of {asked:?}")) }
+}
+
+/// What the session says of itself, and its messages.
+fn goose_messages(document: &Value) -> Result<&Vec<Value>, String> {
+    for key in ["id", "working_dir", "name", "created_at", "updated_at", "session_type"] {
+        text(document, key)?;
+    }
+    if document["name"].as_str().is_none_or(|name| name.trim() != name || name.is_empty()) {
+        return Err("a name that it does not find the session by".to_owned());
+    }
+    if !document["extension_data"].is_object() || document.get("description").is_some() {
+        return Err("not a session".to_owned());
+    }
+    let messages = document["conversation"].as_array().ok_or("no conversation")?;
+    if document["message_count"].as_u64() != Some(messages.len() as u64) {
+        return Err("another number of messages".to_owned());
+    }
+    Ok(messages)
+}
+
+fn goose_message(message: &Value, person: bool, asked: &mut BTreeSet<String>, told: &mut Told) -> Result<(), String> {
+    let is_user = match text(message, "role")?.as_str() {
+        "user" => true,
+        "assistant" => false,
+        other => return Err(format!("a role {other}")),
+    };
+    let content = message["content"].as_array().filter(|content| !content.is_empty()).ok_or("no content")?;
+    let answers = content.iter().filter(|piece| piece["type"] == "toolResponse").count();
+    if answers > 0 && answers < content.len() {
+        return Err(format!("words among results: {message}"));
+    }
+    if answers == 0 && !asked.is_empty() {
+        return Err(format!("it comes before the results of {asked:?}"));
+    }
+    for piece in content {
+        match (text(piece, "type")?.as_str(), is_user) {
+            ("text", _) if text(piece, "text")?.trim().is_empty() => return Err("a blank text".to_owned()),
+            ("text", true) if person => told.person.push(text(piece, "text")?),
+            // What the agent says in the person's place looks the same.
+            ("text", true) => told.summaries.push(text(piece, "text")?),
+            ("text", false) => told.model.push(text(piece, "text")?),
+            ("image", true) => {
+                text(piece, "mimeType")?;
+                let picture = format!("picture {}", text(piece, "data")?);
+                if person { told.person.push(picture) } else { told.summaries.push(picture) }
+            }
+            ("toolRequest", false) => {
+                let call = &piece["toolCall"];
+                if call["status"] != "success" || !call["value"]["arguments"].is_object() {
+                    return Err(format!("no call: {piece}"));
+                }
+                let id = text(piece, "id")?;
+                asked.insert(id.clone());
+                told.calls.push((id, text(&call["value"], "name")?, call["value"]["arguments"].clone()));
+            }
+            ("toolResponse", true) => {
+                let id = text(piece, "id")?;
+                if !asked.remove(&id) {
+                    return Err(format!("nothing asked for {id}"));
+                }
+                let value = &piece["toolResult"]["value"];
+                let failed = value["isError"].as_bool().ok_or("neither failed nor done")?;
+                let (mut said, mut pictures) = (Vec::new(), 0);
+                for part in value["content"].as_array().ok_or("no result")? {
+                    match text(part, "type")?.as_str() {
+                        "text" => said.push(text(part, "text")?),
+                        "image" => pictures += usize::from(!text(part, "data")?.is_empty()),
+                        other => return Err(format!("a result of {other}")),
+                    }
+                }
+                told.results.insert(id, (said.join("\n"), pictures, failed));
+            }
+            other => return Err(format!("a piece {other:?}")),
+        }
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
@@ -197,11 +305,15 @@ proptest! {
             Block::Result { id, .. } => seen.insert(format!("result {id}")),
             _ => true,
         }));
-        for agent in ["gemini-cli", "opencode"] {
+        for agent in ["gemini-cli", "opencode", "goose"] {
             let codec = codec_for(agent).unwrap();
             let bytes = written(&*codec, &messages);
             prop_assert_eq!(&bytes, &written(&*codec, &messages));
-            let found = if agent == "opencode" { opencode(&bytes) } else { gemini(&bytes) };
+            let found = match agent {
+                "opencode" => opencode(&bytes),
+                "goose" => goose(&bytes),
+                _ => gemini(&bytes),
+            };
             match found {
                 Ok(found) => prop_assert_eq!(found, told(agent, &messages), "{}", agent),
                 Err(wrong) => prop_assert!(false, "{}: {}", agent, wrong),
@@ -217,7 +329,9 @@ fn a_session_that_was_written_is_imported_as_what_it_says() {
     for path in sessions(super::EXAMPLES) {
         let Some((store, thread)) = imported(&path) else { continue };
         let details = store.get(&thread).unwrap().details;
-        for (agent, name) in [("gemini-cli", "session-x.jsonl"), ("opencode", "opencode-x.json")] {
+        for (agent, name) in
+            [("gemini-cli", "session-x.jsonl"), ("opencode", "opencode-x.json"), ("goose", "goose-x.json")]
+        {
             let (bytes, _) = export(&store, &thread, None, agent);
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join(name);
@@ -229,12 +343,12 @@ fn a_session_that_was_written_is_imported_as_what_it_says() {
             assert_eq!(back.len(), 1, "{}", path.display());
             assert_eq!(back[0].details.agent.as_deref(), Some(agent));
             assert_eq!(back[0].branches, 1, "{}: a path is no tree", path.display());
-            if agent == "opencode" && details.cwd.is_some() {
+            if agent != "gemini-cli" && details.cwd.is_some() {
                 assert_eq!(back[0].details.cwd, details.cwd, "{}", path.display());
             }
             assert!(other.plan_turn_repair(&back[0].id).unwrap().closed.is_empty(), "every call has its result");
             seen += 1;
         }
     }
-    assert!(seen >= 8, "{seen} sessions were written");
+    assert!(seen >= 12, "{seen} sessions were written");
 }

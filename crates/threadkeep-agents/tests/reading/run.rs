@@ -6,7 +6,8 @@ use std::sync::Arc;
 use threadkeep::View;
 use threadkeep_agents::codec::{Codec, KnownRecord, Place, Record, RecordNo, Shape, SourceReader, ThreadFacts};
 use threadkeep_agents::document::{Document, frame};
-use threadkeep_agents::segments::{Segment, Segments};
+use threadkeep_agents::segments::{Position, Segment, Segments};
+use threadkeep_agents::text::Text;
 
 /// A record and what was made of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,6 +76,10 @@ pub(crate) fn segments(bytes: &[u8]) -> Vec<Segment> {
 pub(crate) fn segments_of(codec: &Arc<dyn Codec>, path: &Path, bytes: &[u8]) -> Vec<Segment> {
     match codec.shape(path, head(bytes)) {
         Shape::Document(keys) => Document::new(bytes, keys).map(Result::unwrap).collect(),
+        Shape::Text => {
+            let (begin, grammar) = (Position { offset: 0, line: 1 }, codec.grammar(None).unwrap());
+            Text::starting_at(bytes, begin, grammar, true).map(Result::unwrap).collect()
+        }
         _ => segments(bytes),
     }
 }
@@ -135,7 +140,7 @@ pub(crate) fn read(codec: &Arc<dyn Codec>, path: &Path, segments: &[Segment], sp
 /// Whether reading in two parts gives what reading in one part gives, wherever the cut is.
 pub(crate) fn check_splits(codec: &Arc<dyn Codec>, path: &Path, segments: &[Segment], step: usize) {
     // What is no file of lines is read as a whole whenever it has changed.
-    if codec.shape(path, head(&joined(segments))) != Shape::Lines {
+    if !codec.shape(path, head(&joined(segments))).grows() {
         return;
     }
     let whole = read(codec, path, segments, None);
