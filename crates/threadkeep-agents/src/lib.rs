@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use crate::lines::Lines;
 
+mod amp;
 mod antigravity;
 mod blocks;
 pub mod claude_code;
+mod cline;
 pub mod codec;
 pub mod codewhale;
 pub mod codex;
@@ -25,6 +27,7 @@ mod facts;
 pub mod gemini_cli;
 pub mod goose;
 mod grok_build;
+mod hermes;
 pub mod homes;
 pub mod import;
 mod json;
@@ -59,5 +62,10 @@ pub fn codecs() -> Vec<Arc<dyn codec::Codec>> {
         Arc::new(Lines(grok_build::GrokBuild)),
         Arc::new(Lines(kimi::Kimi)),
         Arc::new(Lines(cursor::Cursor)),
+        Arc::new(Lines(cline::CLINE)),
+        Arc::new(Lines(cline::ROO_CODE)),
+        Arc::new(Lines(cline::KILO_CODE)),
+        Arc::new(Lines(amp::Amp)),
+        Arc::new(Lines(hermes::Hermes)),
     ]
 }

@@ -15,6 +15,8 @@ mod forks;
 mod lines;
 #[path = "import/masking.rs"]
 mod masking;
+#[path = "import/tasks.rs"]
+mod tasks;
 #[path = "import/turn_repair.rs"]
 mod turn_repair;
 
