@@ -65,7 +65,7 @@ impl Format for Hermes {
     }
 
     fn layout(self, tables: &Tables) -> Option<Layout> {
-        let is_ours = tables.has("sessions", &["id", "source", "started_at", "end_reason"])
+        let is_ours = tables.has("sessions", &["id", "source", "started_at", "ended_at", "end_reason"])
             && tables.has("messages", &["id", "session_id", "role", "content", "tool_calls", "timestamp"]);
         is_ours.then(|| layout(tables))
     }
