@@ -2,11 +2,17 @@
 
 import json
 import os
+import pathlib
+import pty
 import select
 import subprocess
 import time
 
+from mock_model import ANSWER
+
 SECONDS = 120
+# After so long without anything drawn, a program in a terminal waits for what is typed.
+QUIET = 4
 
 
 def texts(value):
@@ -141,6 +147,63 @@ class CopilotCli(Agent):
         return "\n".join(texts(asked.get("messages")))
 
 
+class Cline(Agent):
+    name = "cline"
+    program = "cline"
+
+    def environment(self, home):
+        return {"CLINE_DIR": str(home)}
+
+    def resume(self, model, home, project, export, prompt):
+        environment = self.environment(home)
+        # It gives sessions ids of its own, so only the command names it.
+        listed = self.run(["history", "--json", "--limit", "500"], project, environment)
+        if f'"sessionId":"{export["command"][-1]}"' not in listed:
+            return f"it is not listed: {listed}"
+        self.run(["auth", "-p", "openai", "-k", "x", "-m", "mock-model", "-b", f"{model.address}/v1"], project, environment)
+        written = pathlib.Path(export["file"])
+        try:
+            # It goes on with a session in a terminal alone.
+            return typed([self.binary, "-P", "openai", "-m", "mock-model", *export["command"][1:]], project, environment,
+                         prompt, lambda: ANSWER in written.read_text().partition(prompt)[2])
+        finally:
+            self.run(["hub", "stop"], project, environment)
+
+    def history(self, asked):
+        return "\n".join(texts(asked.get("messages")))
+
+
+def typed(command, project, environment, prompt, is_done):
+    """Runs a program in a terminal of its own and types a prompt when nothing more is drawn; gives what was drawn."""
+    ours, theirs = pty.openpty()
+    base = {"PATH": os.environ["PATH"], "HOME": str(project.parent), "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
+    program = subprocess.Popen(command, cwd=project, env={**base, **environment}, stdin=theirs, stdout=theirs,
+                               stderr=theirs, start_new_session=True)
+    os.close(theirs)
+    drawn, keys, end = b"", [prompt.encode(), b"\r"], time.monotonic() + SECONDS
+    last = time.monotonic()
+    try:
+        while time.monotonic() < end and program.poll() is None and not (not keys and is_done()):
+            ready, _, _ = select.select([ours], [], [], 0.2)
+            if ready:
+                drawn += os.read(ours, 65536)
+                last = time.monotonic()
+            if keys and drawn and time.monotonic() > last + QUIET:
+                os.write(ours, keys.pop(0))
+                last = time.monotonic()
+    except OSError:
+        pass  # The program has closed its terminal.
+    finally:
+        program.terminate()
+        try:
+            program.wait(10)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            program.wait()
+        os.close(ours)
+    return drawn.decode(errors="replace")
+
+
 def call(server, number, method, parameters):
     """Asks an app server, and gives its answer."""
     request = {"id": number, "method": method, "params": parameters}
@@ -156,4 +219,4 @@ def call(server, number, method, parameters):
     return {}
 
 
-AGENTS = {agent.name: agent for agent in (Codex, ClaudeCode, Pi, QwenCode, CopilotCli)}
+AGENTS = {agent.name: agent for agent in (Codex, ClaudeCode, Pi, QwenCode, CopilotCli, Cline)}

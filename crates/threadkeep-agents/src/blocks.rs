@@ -42,7 +42,7 @@ pub(crate) fn anthropic(content: &Value) -> Vec<Block> {
 /// A value of no known type is given back.
 pub(crate) fn anthropic_block(block: &Value) -> Result<Block, &Value> {
     Ok(match str_at(block, "type") {
-        "text" | "input_text" | "output_text" => Block::Text(str_at(block, "text").to_owned()),
+        "text" | "input_text" | "output_text" | "summary_text" => Block::Text(str_at(block, "text").to_owned()),
         "thinking" | "think" | "reasoning" => {
             Block::Reasoning { text: first_text(block, &["thinking", "think", "text"]).to_owned() }
         }

@@ -137,11 +137,9 @@ impl Agent {
                 named.extend(below.iter().map(|below| join(&folder, below)));
             }
         }
-        if !named.is_empty() {
-            return named;
-        }
-        let mut paths = Vec::new();
-        for (base, below) in self.folders {
+        let folders = if named.is_empty() { self.folders } else { &[] };
+        let mut paths = named;
+        for (base, below) in folders.iter().chain(self.always) {
             paths.extend(machine.base(*base).into_iter().map(|base| join(&base, below)));
         }
         paths
@@ -285,6 +283,15 @@ mod tests {
         assert!(paths(System::Linux, "/home/ann", &[], "roo-code").contains(&server));
         let roaming = paths(System::Windows, "C:/Users/ann", &[("APPDATA", "R:/")], "vscode-copilot-chat");
         assert!(roaming.contains(&"R:/Code/User/workspaceStorage".to_owned()), "{roaming:?}");
+    }
+
+    #[test]
+    fn a_variable_does_not_move_what_editors_keep() {
+        let cline = paths(System::Linux, "/h", &[("CLINE_DIR", "/c")], "cline");
+        assert_eq!(cline.first().unwrap(), "/c/data/sessions");
+        assert!(!cline.iter().any(|path| path.contains("/.cline/")), "{cline:?}");
+        let extension = "/h/.config/Code/User/globalStorage/saoudrizwan.claude-dev/tasks";
+        assert!(cline.iter().any(|path| path == extension), "{cline:?}");
     }
 
     #[test]

@@ -9,9 +9,11 @@ use std::sync::Arc;
 use crate::lines::Lines;
 
 pub mod aider;
+mod amp;
 mod antigravity;
 mod blocks;
 pub mod claude_code;
+mod cline;
 pub mod codec;
 pub mod codewhale;
 pub mod codex;
@@ -27,6 +29,7 @@ mod facts;
 pub mod gemini_cli;
 pub mod goose;
 mod grok_build;
+mod hermes;
 pub mod homes;
 pub mod import;
 mod json;
@@ -66,5 +69,10 @@ pub fn codecs() -> Vec<Arc<dyn codec::Codec>> {
         Arc::new(Lines(crush::Crush)),
         Arc::new(Lines(zed::Zed)),
         Arc::new(aider::Aider),
+        Arc::new(Lines(cline::CLINE)),
+        Arc::new(Lines(cline::ROO_CODE)),
+        Arc::new(Lines(cline::KILO_CODE)),
+        Arc::new(Lines(amp::Amp)),
+        Arc::new(Lines(hermes::Hermes)),
     ]
 }

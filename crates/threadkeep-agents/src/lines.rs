@@ -296,8 +296,7 @@ impl Entry {
         let message = if class == Class::Answer { id.unwrap_or_default() } else { 0 };
         let parent = self.parent.0;
         // The agent goes on from its last record, whatever that is.
-        let leaf = !self.is_taken_back;
-        Arrival { class, id, parent, logical: None, sidechain: false, leaf, message, calls, answers }
+        Arrival { class, id, parent, logical: None, sidechain: false, leaf: true, message, calls, answers }
     }
 
     fn into_parts(self) -> Vec<Part> {
@@ -389,7 +388,16 @@ impl<F: Format> Codec for Lines<F> {
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader> {
         let gathered = state.and_then(|state| serde_json::from_slice(state).ok()).unwrap_or_default();
         let path = path.to_owned();
-        Box::new(Reader { lines: *self, tree: Tree::chained(), gathered, path, key: None, open: None })
+        Box::new(Reader {
+            lines: *self,
+            tree: Tree::chained(),
+            gathered,
+            path,
+            key: None,
+            open: None,
+            live: None,
+            is_back: false,
+        })
     }
 
     fn beside(&self, path: &Path) -> Vec<PathBuf> {
@@ -508,6 +516,10 @@ struct Reader<F> {
     key: Option<String>,
     /// The record that was placed last, where its agent is still at work on it.
     open: Option<RecordNo>,
+    /// The last record that was not taken back.
+    live: Option<RecordNo>,
+    /// Whether the record that was placed last was taken back.
+    is_back: bool,
 }
 
 impl<F: Format> SourceReader for Reader<F> {
@@ -543,6 +555,10 @@ impl<F: Format> SourceReader for Reader<F> {
             let note = self.tree.place(&arrival);
             self.open = entry.is_open.then(|| self.tree.len());
             self.key.clone_from(&entry.key);
+            self.is_back = entry.is_taken_back;
+            if !self.is_back {
+                self.live = Some(self.tree.len());
+            }
             self.tree.push(&note, arrival.id);
             record.place = note.place();
             record.starts_turn = arrival.class == Class::Prompt && !repeats;
@@ -564,7 +580,7 @@ impl<F: Format> SourceReader for Reader<F> {
     }
 
     fn head(&self) -> Option<RecordNo> {
-        self.tree.head()
+        self.live.filter(|_| self.is_back).or_else(|| self.tree.head())
     }
 
     fn key(&self) -> Option<Vec<u8>> {

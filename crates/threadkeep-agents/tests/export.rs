@@ -4,6 +4,8 @@
 
 #[path = "export/changed.rs"]
 mod changed;
+#[path = "export/cline.rs"]
+mod cline;
 #[path = "export/hostile.rs"]
 mod hostile;
 #[path = "export/installing.rs"]

@@ -19,6 +19,8 @@ mod large;
 mod lines;
 #[path = "import/masking.rs"]
 mod masking;
+#[path = "import/tasks.rs"]
+mod tasks;
 #[path = "import/texts.rs"]
 mod texts;
 #[path = "import/turn_repair.rs"]

@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use threadkeep::{Error, Result};
 
 use super::{Export, Exported};
-use crate::writer::Companion;
+use crate::writer::{Companion, HOME};
 
 /// How much of two files is compared at a time.
 const COMPARED: usize = 256 << 10;
@@ -200,7 +200,8 @@ fn chunk(input: &mut impl Read) -> io::Result<Vec<u8>> {
 fn place_companion(home: &Path, path: &Path, companion: &Companion, existing: Existing) -> Result<bool> {
     if !companion.shared {
         let part = Part::new(home)?;
-        part.fill(|out| out.write_all(&companion.bytes).map_err(failed("write", path)))?;
+        let bytes = at_home(&companion.bytes, home);
+        part.fill(|out| out.write_all(&bytes).map_err(failed("write", path)))?;
         match compare(path, &part.path)? {
             Before::Same => return Ok(false),
             // What is there may be another session's, or say more by now.
@@ -227,6 +228,16 @@ fn place_companion(home: &Path, path: &Path, companion: &Companion, existing: Ex
     let mut file = file.map_err(failed("open", path))?;
     file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed("write", path))?;
     Ok(true)
+}
+
+/// What a companion holds, with the agent's home in its place.
+fn at_home(bytes: &[u8], home: &Path) -> Vec<u8> {
+    let Some(at) = bytes.windows(HOME.len()).position(|part| part == HOME.as_bytes()) else { return bytes.to_vec() };
+    let home = std::path::absolute(home).unwrap_or_else(|_| home.to_owned());
+    let home = serde_json::Value::from(home.to_string_lossy()).to_string();
+    let (before, after) = bytes.split_at(at);
+    let after = after.get(HOME.len()..).unwrap_or_default();
+    [before, home.trim_matches('"').as_bytes(), after].concat()
 }
 
 fn failed(operation: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {

@@ -27,11 +27,13 @@ pub(super) struct Agent {
     pub(super) variables: &'static [(&'static str, &'static [&'static str])],
     /// Where it keeps them when no variable is set.
     pub(super) folders: &'static [(Base, &'static str)],
+    /// Where it keeps them whatever variables are set.
+    pub(super) always: &'static [(Base, &'static str)],
     /// Where it keeps them inside of a project's folder.
     pub(super) in_projects: &'static [&'static str],
 }
 
-const NONE: Agent = Agent { id: "", variables: &[], folders: &[], in_projects: &[] };
+const NONE: Agent = Agent { id: "", variables: &[], folders: &[], always: &[], in_projects: &[] };
 
 /// Editors that run each other's extensions, by the names of their folders of settings.
 pub(super) const EDITORS: &[&str] =
@@ -126,7 +128,13 @@ pub(super) const AGENTS: &[Agent] = &[
     },
     Agent {
         id: "cline",
-        folders: &[(Home, ".cline/data/sessions"), (Editors, "globalStorage/saoudrizwan.claude-dev/tasks")],
+        variables: &[
+            ("CLINE_DIR", &["data/sessions", "data/tasks"]),
+            ("CLINE_DATA_DIR", &["sessions", "tasks"]),
+            ("CLINE_SESSION_DATA_DIR", &[""]),
+        ],
+        folders: &[(Home, ".cline/data/sessions"), (Home, ".cline/data/tasks")],
+        always: &[(Editors, "globalStorage/saoudrizwan.claude-dev/tasks")],
         ..NONE
     },
     Agent { id: "roo-code", folders: &[(Editors, "globalStorage/rooveterinaryinc.roo-cline/tasks")], ..NONE },
@@ -160,7 +168,12 @@ pub(super) const AGENTS: &[Agent] = &[
         folders: &[(Home, ".grok/sessions")],
         ..NONE
     },
-    Agent { id: "hermes", folders: &[(Home, ".hermes/state.db")], ..NONE },
+    Agent {
+        id: "hermes",
+        variables: &[("HERMES_HOME", &["state.db"])],
+        folders: &[(Home, ".hermes/state.db"), (Home, ".hermes/profiles")],
+        ..NONE
+    },
     Agent { id: "droid", folders: &[(Home, ".factory/sessions")], ..NONE },
     Agent { id: "continue", folders: &[(Home, ".continue/sessions")], ..NONE },
 ];

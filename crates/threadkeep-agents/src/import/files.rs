@@ -1,5 +1,6 @@
 //! Finding session files, and reading them plain or compressed.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
@@ -153,15 +154,18 @@ pub(super) fn find(paths: &[PathBuf], named: bool, codecs: &[Arc<dyn Codec>], re
 
 /// The files in the order of their paths, each once; of a conversation that its agent keeps twice the one that has more of it.
 fn each_conversation(mut found: Vec<Found>, codecs: &[Arc<dyn Codec>]) -> Vec<Found> {
+    let mut empty = HashSet::new();
     for file in found.iter_mut().filter(|file| !file.named) {
         let other = codecs.iter().find_map(|codec| codec.stands_in_for(&file.path));
-        if let Some((path, meta)) = other.and_then(|path| path.metadata().ok().map(|meta| (path, meta)))
-            && meta.is_file()
-            && meta.len() > EMPTY_BYTES
-        {
-            *file = describe(path, &meta, false);
+        match other.map(|path| (path.metadata(), path)) {
+            Some((Ok(meta), path)) if meta.is_file() && meta.len() > EMPTY_BYTES => {
+                *file = describe(path, &meta, false);
+            }
+            Some((Ok(_), path)) => drop(empty.insert(path)),
+            Some((Err(_), _)) | None => {}
         }
     }
+    found.retain(|file| file.named || !empty.contains(&file.path));
     found.sort_by(|a, b| a.path.cmp(&b.path));
     found.dedup_by(|a, b| a.path == b.path);
     found

@@ -1,0 +1,4 @@
+CREATE TABLE sessions (id TEXT PRIMARY KEY, source TEXT NOT NULL, user_id TEXT, model TEXT, model_config TEXT, system_prompt TEXT, parent_session_id TEXT, started_at REAL NOT NULL, ended_at REAL, end_reason TEXT, message_count INTEGER DEFAULT 0, tool_call_count INTEGER DEFAULT 0, input_tokens INTEGER DEFAULT 0, output_tokens INTEGER DEFAULT 0);
+CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, role TEXT NOT NULL, content TEXT, tool_call_id TEXT, tool_calls TEXT, tool_name TEXT, timestamp REAL NOT NULL, token_count INTEGER, finish_reason TEXT);
+INSERT INTO sessions VALUES ('20260201_120000_0a0a0a', 'cli', NULL, 'hermes-3', NULL, 'You are Hermes.', NULL, 1769947200.0, NULL, NULL, 2, 0, 50, 7);
+INSERT INTO messages (session_id, role, content, timestamp) VALUES ('20260201_120000_0a0a0a', 'user', 'Hello', 1769947201.0), ('20260201_120000_0a0a0a', 'assistant', 'Hello.', 1769947202.5);

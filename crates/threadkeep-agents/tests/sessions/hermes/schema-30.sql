@@ -1,0 +1,23 @@
+CREATE TABLE schema_version (version INTEGER NOT NULL);
+INSERT INTO schema_version VALUES (30);
+CREATE TABLE sessions (id TEXT PRIMARY KEY, source TEXT NOT NULL, user_id TEXT, session_key TEXT, display_name TEXT, chat_type TEXT, model TEXT, model_config TEXT, system_prompt TEXT, system_prompt_hash TEXT, parent_session_id TEXT, started_at REAL NOT NULL, ended_at REAL, end_reason TEXT, message_count INTEGER DEFAULT 0, tool_call_count INTEGER DEFAULT 0, input_tokens INTEGER DEFAULT 0, output_tokens INTEGER DEFAULT 0, cache_read_tokens INTEGER DEFAULT 0, cache_write_tokens INTEGER DEFAULT 0, reasoning_tokens INTEGER DEFAULT 0, cwd TEXT, git_branch TEXT, git_repo_root TEXT, billing_provider TEXT, title TEXT, title_source TEXT, last_activity_at REAL, profile_name TEXT, rewind_count INTEGER NOT NULL DEFAULT 0, archived INTEGER NOT NULL DEFAULT 0, pinned INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, role TEXT NOT NULL, content TEXT, tool_call_id TEXT, tool_calls TEXT, tool_name TEXT, timestamp REAL NOT NULL, token_count INTEGER, finish_reason TEXT, reasoning TEXT, reasoning_content TEXT, reasoning_details TEXT, codex_reasoning_items TEXT, platform_message_id TEXT, observed INTEGER DEFAULT 0, _compressed_summary INTEGER NOT NULL DEFAULT 0, active INTEGER NOT NULL DEFAULT 1, compacted INTEGER NOT NULL DEFAULT 0, display_kind TEXT, display_metadata TEXT);
+INSERT INTO sessions (id, source, model, started_at, last_activity_at, input_tokens, output_tokens, cache_read_tokens, reasoning_tokens, cwd, git_branch, billing_provider, title, rewind_count) VALUES
+ ('20260501_090000_aaaa11', 'cli', 'hermes-4', 1777626000.5, 1777626090.0, 900, 120, 300, 40, '/home/dev/webshop', 'main', 'nous', 'The login timer', 1);
+INSERT INTO messages (id, session_id, role, content, tool_calls, tool_call_id, tool_name, timestamp, reasoning, active, compacted, _compressed_summary) VALUES
+ (1, '20260501_090000_aaaa11', 'user', 'Why does the login time out?', NULL, NULL, NULL, 1777626001.25, NULL, 0, 1, 0),
+ (2, '20260501_090000_aaaa11', 'assistant', '', '[{"id":"call_1","call_id":"call_1","type":"function","function":{"name":"terminal","arguments":"{\"command\":\"cat login.ts\"}"}}]', NULL, NULL, 1777626004.0, 'Look at the file.', 0, 1, 0),
+ (3, '20260501_090000_aaaa11', 'tool', 'setTimeout(done, 10)', NULL, 'call_1', 'terminal', 1777626005.0, NULL, 0, 1, 0),
+ (4, '20260501_090000_aaaa11', 'assistant', 'The timer is 10 ms.', NULL, NULL, NULL, 1777626006.0, NULL, 0, 1, 0),
+ (5, '20260501_090000_aaaa11', 'user', '[CONTEXT COMPACTION — REFERENCE ONLY] The timer is too short.', NULL, NULL, NULL, 1777626007.0, NULL, 1, 0, 1),
+ (6, '20260501_090000_aaaa11', 'user', 'Make it a minute', NULL, NULL, NULL, 1777626010.0, NULL, 0, 0, 0),
+ (7, '20260501_090000_aaaa11', 'assistant', 'It is a minute now.', NULL, NULL, NULL, 1777626012.0, NULL, 0, 0, 0),
+ (8, '20260501_090000_aaaa11', 'user', char(0) || 'json:[{"type":"text","text":"Make it ten seconds"},{"type":"image_url","image_url":{"url":"https://example.org/clock.png"}}]', NULL, NULL, NULL, 1777626080.0, NULL, 1, 0, 0),
+ (9, '20260501_090000_aaaa11', 'assistant', 'It is ten seconds now.', NULL, NULL, NULL, 1777626090.0, NULL, 1, 0, 0);
+INSERT INTO sessions (id, source, model, started_at, ended_at, end_reason, archived) VALUES ('20260502_080000_bbbb22', 'telegram', 'hermes-4', 1777708800.0, 1777708900.0, 'compression', 1);
+INSERT INTO messages (session_id, role, content, timestamp) VALUES ('20260502_080000_bbbb22', 'user', 'Good morning', 1777708801.0), ('20260502_080000_bbbb22', 'assistant', 'Good morning.', 1777708802.0), ('20260502_080000_bbbb22', 'oracle', 'an unknown role', 1777708803.0);
+INSERT INTO sessions (id, source, model, started_at, parent_session_id) VALUES ('20260502_081000_cccc33', 'telegram', 'hermes-4', 1777709400.0, '20260502_080000_bbbb22');
+INSERT INTO messages (session_id, role, content, timestamp) VALUES ('20260502_081000_cccc33', 'user', '[CONTEXT SUMMARY]: We said good morning.', 1777709401.0), ('20260502_081000_cccc33', 'user', 'What is new?', 1777709402.0);
+INSERT INTO sessions (id, source, started_at, parent_session_id, model_config) VALUES ('20260502_082000_dddd44', 'cli', 1777710000.0, '20260501_090000_aaaa11', '{"_delegate_from":"20260501_090000_aaaa11"}');
+INSERT INTO messages (session_id, role, content, timestamp) VALUES ('20260502_082000_dddd44', 'user', 'Count the timers', 1777710001.0), ('20260502_082000_dddd44', 'assistant', NULL, 'no time'), ('20260502_082000_dddd44', 'assistant', x'ff00', 1777710003.0);
+INSERT INTO sessions (id, source, started_at) VALUES ('20260503_000000_eeee55', 'cli', 1777766400.0);
