@@ -47,7 +47,20 @@ fn anthropic_block(block: &Value) -> Option<Block> {
             content: anthropic(block.get("content").unwrap_or(&Value::Null)),
             is_error: block.get("is_error").and_then(Value::as_bool).unwrap_or_default(),
         },
-        "image" | "document" | "image_url" => media(block),
+        // As the AI SDK has them.
+        "tool-call" => {
+            let input = block.get("args").or_else(|| block.get("input"));
+            call(str_at(block, "toolCallId"), str_at(block, "toolName"), input)
+        }
+        "tool-result" => {
+            let output = block.get("result").or_else(|| block.get("output")).unwrap_or(&Value::Null);
+            Block::Result {
+                id: str_at(block, "toolCallId").to_owned(),
+                content: text(&text_of(output)).into_iter().collect(),
+                is_error: block.get("isError").and_then(Value::as_bool).unwrap_or_default(),
+            }
+        }
+        "image" | "document" | "image_url" | "imageUrl" => media(block),
         _ => return text(&text_of(block)),
     })
 }
@@ -57,7 +70,7 @@ fn media(block: &Value) -> Block {
     let source = block.get("source").unwrap_or(block);
     let media_type = ["media_type", "mimeType", "mime_type"].iter().find_map(|key| word_at(source, key));
     let media_type = media_type.unwrap_or("image");
-    let url = match block.get("image_url") {
+    let url = match block.get("image_url").or_else(|| block.get("imageUrl")) {
         Some(Value::String(url)) => url,
         Some(url) => str_at(url, "url"),
         None => str_at(source, "url"),

@@ -34,9 +34,11 @@ pub mod newt;
 pub mod opencode;
 mod pi;
 mod qwen_code;
+pub mod replay;
 mod rows;
 pub mod segments;
 mod tree;
+mod vscode_copilot_chat;
 pub mod writer;
 
 /// All codecs, in the order in which they are asked whether a file is theirs.
@@ -59,5 +61,6 @@ pub fn codecs() -> Vec<Arc<dyn codec::Codec>> {
         Arc::new(Lines(grok_build::GrokBuild)),
         Arc::new(Lines(kimi::Kimi)),
         Arc::new(Lines(cursor::Cursor)),
+        Arc::new(Lines(vscode_copilot_chat::CopilotChat)),
     ]
 }

@@ -1,6 +1,7 @@
-//! Agents whose files are lines of JSON, each of which says by itself what it is.
+//! Agents whose records are JSON, each of which says by itself what it is: lines of a file, elements of a document, rows of a
+//! database, or what a log leads to.
 //!
-//! A [`Format`] reads one line into an [`Entry`]: who speaks, what is said, what it is linked to, and what it says of its thread.
+//! A [`Format`] reads one record into an [`Entry`]: who speaks, what is said, what it is linked to, and what it says of its thread.
 //! All else follows from that in the same way for each of them, and [`Lines`] makes a codec of it: places in the tree, kinds and
 //! roles, views, messages for other agents, and the facts of the thread.
 
@@ -12,11 +13,13 @@ use serde_json::Value;
 use threadkeep::{Kind, Part, Role, Timestamp, Usage, View, ViewCodec};
 
 use crate::codec::{
-    Codec, KnownRecord, PREVIEW_CHARS, Place, Record, RecordNo, Skip, SourceReader, TITLE_CHARS, ThreadFacts,
+    self, Codec, KnownRecord, Layout, PREVIEW_CHARS, Place, Record, RecordNo, Shape, Skip, SourceReader, TITLE_CHARS,
+    Tables, ThreadFacts,
 };
 use crate::conversation::{Author, Block, Message, Standing};
 use crate::facts::{Responses, keep, latest, shown};
 use crate::json::{damaged, read};
+use crate::replay::Replay;
 use crate::segments::{Segment, Segments};
 use crate::tree::{Arrival, Class, Note, Parent, Tree, key};
 use crate::writer::{Invocation, Session, Writer};
@@ -35,6 +38,40 @@ pub(crate) trait Format: fmt::Debug + Clone + Copy + Send + Sync + 'static {
 
     /// Whether a line of this file is certainly one of this agent's sessions.
     fn knows(self, path: &Path, line: &Value) -> bool;
+
+    /// See [`Codec::detect`]: by default, what one of the first lines says.
+    fn detect(self, path: &Path, head: &[u8]) -> bool {
+        knows_a_line(self, path, head)
+    }
+
+    /// See [`Codec::may_be_session`].
+    fn may_be_session(self, path: &Path) -> bool {
+        codec::is_lines(path)
+    }
+
+    /// See [`Codec::shape`].
+    fn shape(self, path: &Path, head: &[u8]) -> Shape {
+        let _ = (path, head);
+        Shape::Lines
+    }
+
+    /// See [`Codec::layout`].
+    fn layout(self, tables: &Tables) -> Option<Layout> {
+        let _ = tables;
+        None
+    }
+
+    /// See [`Codec::replay`].
+    fn replay(self, shape: Shape) -> Option<Box<dyn Replay>> {
+        let _ = shape;
+        None
+    }
+
+    /// What a document says around its records.
+    fn frame(self, frame: &Value) -> Option<Entry> {
+        let _ = frame;
+        None
+    }
 
     /// What a line is; nothing where it is no record of this format.
     fn read(self, line: &Value) -> Option<Entry>;
@@ -114,6 +151,13 @@ pub(crate) struct Entry {
     pub(crate) note: String,
     /// Whether it has no place in the tree.
     pub(crate) is_beside: bool,
+    /// Whether the agent is still at work on it; of a record beside the tree, on all that follows the last prompt. Only where
+    /// sessions are read as a whole.
+    pub(crate) is_open: bool,
+    /// Whether the agent changes such records in place, so that they are recognised by their ids.
+    pub(crate) is_keyed: bool,
+    /// Why it can't be placed, where it is certainly a record and damaged.
+    pub(crate) wrong: Option<String>,
     pub(crate) id: Option<String>,
     pub(crate) parent: Link,
     pub(crate) at: Option<Timestamp>,
@@ -165,6 +209,17 @@ impl Entry {
     /// What is said in the conversation: what nobody says is no part of it.
     pub(crate) fn spoken(&self) -> impl Iterator<Item = &Block> {
         self.blocks.iter().filter(|_| self.voice != Voice::Nobody)
+    }
+
+    /// Whether the results of all its calls stand in it.
+    fn answers_itself(&self) -> bool {
+        let answered =
+            |call: &str| self.blocks.iter().any(|block| matches!(block, Block::Result { id, .. } if id == call));
+        let mut calls = self.blocks.iter().filter_map(|block| match block {
+            Block::Call { id, .. } => Some(id.as_str()),
+            _ => None,
+        });
+        calls.next().is_some_and(answered) && calls.all(answered)
     }
 
     fn has(&self, of_kind: fn(&Block) -> bool) -> bool {
@@ -302,8 +357,8 @@ impl<F: Format> ViewCodec for Lines<F> {
         View { role: entry.role(), parts: entry.into_parts(), usage, damaged: repaired, ..View::default() }
     }
 
-    fn awaits_result(&self, _content: &[u8]) -> bool {
-        self.0.has_pairs()
+    fn awaits_result(&self, content: &[u8]) -> bool {
+        self.0.has_pairs() && !self.entry(content).is_some_and(|(entry, _)| entry.answers_itself())
     }
 }
 
@@ -313,17 +368,29 @@ impl<F: Format> Codec for Lines<F> {
     }
 
     fn detect(&self, path: &Path, head: &[u8]) -> bool {
-        let segments = Segments::new(head).map_while(Result::ok);
-        let records = segments.filter_map(|segment| match segment {
-            Segment::Record { bytes, .. } => Some(bytes),
-            _ => None,
-        });
-        records.take(RECORDS_LOOKED_AT).any(|bytes| read(&bytes).is_ok_and(|(line, _)| self.0.knows(path, &line)))
+        self.0.detect(path, head)
+    }
+
+    fn may_be_session(&self, path: &Path) -> bool {
+        self.0.may_be_session(path)
+    }
+
+    fn shape(&self, path: &Path, head: &[u8]) -> Shape {
+        self.0.shape(path, head)
+    }
+
+    fn layout(&self, tables: &Tables) -> Option<Layout> {
+        self.0.layout(tables)
+    }
+
+    fn replay(&self, shape: Shape) -> Option<Box<dyn Replay>> {
+        self.0.replay(shape)
     }
 
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader> {
         let gathered = state.and_then(|state| serde_json::from_slice(state).ok()).unwrap_or_default();
-        Box::new(Reader { lines: *self, tree: Tree::chained(), gathered, path: path.to_owned() })
+        let (tree, work, path) = (Tree::chained(), Work::default(), path.to_owned());
+        Box::new(Reader { lines: *self, tree, gathered, work, path })
     }
 
     fn beside(&self, path: &Path) -> Vec<PathBuf> {
@@ -419,14 +486,56 @@ fn add(facts: &mut ThreadFacts, says: ThreadFacts) {
     latest(&mut facts.sandbox_policy, says.sandbox_policy);
 }
 
+/// What an agent is at work on, of a session that is read as a whole.
+#[derive(Debug, Default)]
+struct Work {
+    placed: RecordNo,
+    /// What the last placed record is recognised by.
+    key: Option<String>,
+    /// The first record behind the last prompt, if one follows.
+    behind_prompt: RecordNo,
+    /// The last placed record, where the agent is at work on it.
+    last: Option<RecordNo>,
+    /// Whether it is at work on all that follows the last prompt.
+    on_answer: bool,
+}
+
+impl Work {
+    fn note(&mut self, entry: &Entry, record: &Record) {
+        self.key = None;
+        if entry.is_beside {
+            self.on_answer |= entry.is_open;
+            return;
+        }
+        self.key = entry.id.clone().filter(|_| entry.is_keyed);
+        self.last = entry.is_open.then_some(self.placed);
+        self.placed = self.placed.saturating_add(1);
+        if record.starts_turn {
+            self.behind_prompt = self.placed;
+        }
+    }
+
+    fn unsettled(&self) -> Option<RecordNo> {
+        if self.on_answer { Some(self.behind_prompt).filter(|first| *first < self.placed) } else { self.last }
+    }
+}
+
 struct Reader<F> {
     lines: Lines<F>,
     tree: Tree,
     gathered: Gathered,
+    work: Work,
     path: PathBuf,
 }
 
 impl<F: Format> SourceReader for Reader<F> {
+    fn frame(&mut self, bytes: &[u8]) {
+        let entry = read::<Value>(bytes).ok().and_then(|(frame, _)| self.lines.0.frame(&frame));
+        if let Some(entry) = entry {
+            self.gathered.note(entry);
+        }
+    }
+
     fn known(&mut self, record: &KnownRecord<'_>) {
         // A note of another version: the record is at least kept in line.
         let note = Note::decode(record.note).unwrap_or_else(|| self.tree.next_in_line());
@@ -438,6 +547,9 @@ impl<F: Format> SourceReader for Reader<F> {
         let Some(entry) = self.lines.0.read(&line) else {
             return Err(Skip { reason: format!("no record of {}", self.lines.0.name()) });
         };
+        if let Some(reason) = entry.wrong {
+            return Err(Skip { reason });
+        }
         let mut record = Record {
             place: Place::Beside,
             kind: entry.kind(),
@@ -456,6 +568,7 @@ impl<F: Format> SourceReader for Reader<F> {
             record.starts_turn = arrival.class == Class::Prompt && !repeats;
             record.note = note.encode();
         }
+        self.work.note(&entry, &record);
         self.gathered.note(entry);
         Ok(record)
     }
@@ -474,6 +587,24 @@ impl<F: Format> SourceReader for Reader<F> {
     fn head(&self) -> Option<RecordNo> {
         self.tree.head()
     }
+
+    fn key(&self) -> Option<Vec<u8>> {
+        self.work.key.clone().map(String::into_bytes)
+    }
+
+    fn unsettled(&self) -> Option<RecordNo> {
+        self.work.unsettled()
+    }
+}
+
+/// Whether one of the first lines is certainly this agent's.
+pub(crate) fn knows_a_line<F: Format>(format: F, path: &Path, head: &[u8]) -> bool {
+    let segments = Segments::new(head).map_while(Result::ok);
+    let records = segments.filter_map(|segment| match segment {
+        Segment::Record { bytes, .. } => Some(bytes),
+        _ => None,
+    });
+    records.take(RECORDS_LOOKED_AT).any(|bytes| read(&bytes).is_ok_and(|(line, _)| format.knows(path, &line)))
 }
 
 /// The first text that does not begin in one of these ways.
