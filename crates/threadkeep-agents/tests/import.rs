@@ -17,6 +17,8 @@ mod lines;
 mod masking;
 #[path = "import/turn_repair.rs"]
 mod turn_repair;
+#[path = "import/windows.rs"]
+mod windows;
 
 use std::path::{Path, PathBuf};
 
