@@ -15,6 +15,7 @@ pub mod codec;
 pub mod codewhale;
 pub mod codex;
 pub mod companion;
+mod continue_dev;
 pub mod conversation;
 mod copilot_cli;
 mod cursor;
@@ -62,5 +63,6 @@ pub fn codecs() -> Vec<Arc<dyn codec::Codec>> {
         Arc::new(Lines(kimi::Kimi)),
         Arc::new(Lines(cursor::Cursor)),
         Arc::new(Lines(vscode_copilot_chat::CopilotChat)),
+        Arc::new(Lines(continue_dev::Continue)),
     ]
 }
