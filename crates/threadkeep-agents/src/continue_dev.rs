@@ -37,7 +37,8 @@ impl Format for Continue {
 
     fn may_be_session(self, path: &Path) -> bool {
         let is_document = path.extension().is_some_and(|ending| ending == "json");
-        is_document && path.components().any(|part| part.as_os_str() == ".continue") && !is_index(path)
+        let is_ours = || path.components().any(|part| part.as_os_str().to_string_lossy().contains("continue"));
+        is_document && is_ours() && !is_index(path)
     }
 
     fn shape(self, _path: &Path, _head: &[u8]) -> Shape {
