@@ -22,8 +22,8 @@ const OWN: &str = "b.key > 'bubbleId:' || ?1 || ':' AND b.key < 'bubbleId:' || ?
 const LISTED: &str = "SELECT min(h.key) AS place, h.value ->> '$.bubbleId' AS id FROM json_each(CHAT, \
      '$.fullConversationHeadersOnly') h WHERE h.type = 'object' AND h.value ->> '$.bubbleId' IS NOT NULL GROUP BY 2";
 /// Whether the chat says itself what belongs to it.
-const IS_LISTED: &str = "(EXISTS (SELECT 1 FROM json_each(CHAT, '$.fullConversationHeadersOnly')) \
-     OR EXISTS (SELECT 1 FROM json_each(CHAT, '$.conversation')))";
+const IS_LISTED: &str = "(EXISTS (SELECT 1 FROM json_each(CHAT, '$.fullConversationHeadersOnly') h WHERE h.type = 'object') \
+     OR EXISTS (SELECT 1 FROM json_each(CHAT, '$.conversation') m WHERE m.type = 'object'))";
 /// The key of the chats before 2025.
 const OLD: &str = "workbench.panel.aichat.view.aichat.chatdata";
 /// The largest root that is read, in bytes: some 490,000 messages.
@@ -46,11 +46,14 @@ fn window(tables: &Tables, chats: bool, items: bool) -> Layout {
     let mut sessions = Vec::new();
     let mut records = Vec::new();
     if chats {
-        let updated = match head("lastUpdatedAt") {
-            true => "(SELECT max(lastUpdatedAt) FROM composerHeaders WHERE composerId = substr(c.key, 14))",
-            false => "NULL",
+        let of_head = |is_there: bool, what: &str| match is_there {
+            true => format!("(SELECT max({what}) FROM composerHeaders WHERE composerId = substr(c.key, 14))"),
+            false => "NULL".to_owned(),
         };
-        sessions.push(sessions_of_chats(updated));
+        let name = of_head(heads, concat!(json_of!("value"), " ->> '$.name'"));
+        let archived = of_head(head("isArchived"), "isArchived");
+        sessions
+            .push(sessions_of_chats(&of_head(head("lastUpdatedAt"), "lastUpdatedAt"), &[name, archived].join(", ")));
         records.push(query(
             "chat",
             "SELECT CAST(value AS TEXT) AS \"json:data\" FROM cursorDiskKV WHERE key = 'composerData:' || ?1"
@@ -86,15 +89,15 @@ fn window(tables: &Tables, chats: bool, items: bool) -> Layout {
     Layout { sessions: sessions.join(" UNION ALL "), records, shared: Vec::new() }
 }
 
-/// A message that is written again has a new row, so the last row and the bytes of all tell that a chat has changed. A chat that
-/// nothing was said in is none.
-fn sessions_of_chats(updated: &str) -> String {
+/// A message that is written again has a new row, so the last row and the bytes of all tell that a chat has changed, and what its
+/// list says of it that it was named or put away. A chat that nothing was said in is none.
+fn sessions_of_chats(updated: &str, said: &str) -> String {
     let json = json_of!("c.value");
     let range = "b.key > 'bubbleId:' || substr(c.key, 14) || ':' AND b.key < 'bubbleId:' || substr(c.key, 14) || ';'";
     let of_bubbles = |what: &str| format!("(SELECT {what} FROM cursorDiskKV b WHERE {range})");
     format!(
         "SELECT substr(c.key, 14), coalesce({updated}, {json} ->> '$.lastUpdatedAt', {json} ->> '$.createdAt'), c.rowid, \
-         octet_length(c.value), {}, {}, {} FROM cursorDiskKV c \
+         octet_length(c.value), {}, {}, {}, {said} FROM cursorDiskKV c \
          WHERE c.key > 'composerData:' AND c.key < 'composerData;' AND c.value IS NOT NULL \
          AND (EXISTS (SELECT 1 FROM cursorDiskKV b WHERE {range}) OR NOT json_valid(CAST(c.value AS TEXT)) \
          OR json_array_length({json}, '$.conversation') > 0 OR json_array_length({json}, '$.fullConversationHeadersOnly') > 0)",
@@ -107,7 +110,7 @@ fn sessions_of_chats(updated: &str) -> String {
 fn sessions_of_tabs() -> String {
     let json = json_of!("i.value");
     format!(
-        "SELECT t.value ->> '$.tabId', t.value ->> '$.lastSendTime', NULL, octet_length(t.value), NULL, NULL, NULL \
+        "SELECT t.value ->> '$.tabId', t.value ->> '$.lastSendTime', NULL, octet_length(t.value), NULL, NULL, NULL, NULL, NULL \
          FROM ItemTable i, json_each({json}, '$.tabs') t WHERE i.key = '{OLD}' AND t.type = 'object' \
          AND json_array_length(t.value, '$.bubbles') > 0"
     )

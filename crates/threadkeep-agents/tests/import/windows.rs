@@ -226,6 +226,20 @@ fn only_the_chats_that_changed_are_read_again() {
 }
 
 #[test]
+fn a_chat_that_was_named_since_is_told_so() {
+    let cursor = Cursor::new();
+    let named = |name: &str| json!({"composerId": "one", "name": name}).to_string();
+    cursor.database.execute("CREATE TABLE composerHeaders (composerId TEXT PRIMARY KEY, value TEXT)", []).unwrap();
+    cursor.database.execute("INSERT INTO composerHeaders VALUES ('one', ?1)", [named("First")]).unwrap();
+    cursor.chat("one", "completed", &[("z", 1, "One?"), ("a", 2, "1")]);
+    cursor.import();
+    cursor.database.execute("UPDATE composerHeaders SET value = ?1", [named("Other")]).unwrap();
+    assert_eq!(cursor.import().files.read, 1);
+    let title = cursor.store.get(&ThreadId::new("one").unwrap()).unwrap().details.title;
+    assert_eq!(title.as_deref(), Some("Other"));
+}
+
+#[test]
 fn what_another_editor_keeps_under_the_same_name_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let there = folder.path().join("Code/User/workspaceStorage/x");

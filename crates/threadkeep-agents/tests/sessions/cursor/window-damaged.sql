@@ -7,6 +7,8 @@ INSERT INTO cursorDiskKV VALUES ('bubbleId:cut:torn', CAST('{"type":2,"te' AS BL
 INSERT INTO cursorDiskKV VALUES ('composerData:odd', CAST('{"composerId":7,"name":["x"],"status":{},"modelConfig":[],"fullConversationHeadersOnly":[{"bubbleId":"m1"},"text",{"bubbleId":{"a":1}},{"bubbleId":"missing","type":2},{"bubbleId":"m2"},{"bubbleId":"bytes"},{"type":1}]}' AS BLOB));
 INSERT INTO cursorDiskKV VALUES ('bubbleId:odd:m1', CAST('{"_v":3,"bubbleId":"m1","type":"1","text":5,"toolFormerData":[1],"thinking":7}' AS BLOB));
 INSERT INTO cursorDiskKV VALUES ('bubbleId:odd:m2', CAST('{"type":2,"text":"kept","thinking":"plain","toolFormerData":{"tool":5,"rawArgs":7,"result":{"a":[1]}},"tokenCount":{"inputTokens":-1,"outputTokens":"x"},"new":{"key":1}}' AS BLOB));
+INSERT INTO cursorDiskKV VALUES ('composerData:scalar', CAST('{"fullConversationHeadersOnly":"u1","conversation":"u2"}' AS BLOB));
+INSERT INTO cursorDiskKV VALUES ('bubbleId:scalar:u1', CAST('{"_v":3,"bubbleId":"u1","type":1,"text":"Still there"}' AS BLOB));
 INSERT INTO cursorDiskKV VALUES ('bubbleId:odd:bytes', x'ff00fe');
 INSERT INTO cursorDiskKV VALUES ('composerData:null', NULL);
 INSERT INTO cursorDiskKV VALUES ('composerData:', 'x');
