@@ -30,7 +30,7 @@ impl Format for Amp {
         is_named(path)
     }
 
-    fn detects(self, path: &Path, head: &[u8]) -> bool {
+    fn detect(self, path: &Path, head: &[u8]) -> bool {
         let head = String::from_utf8_lossy(head);
         is_named(path) && ["\"messages\"", "\"created\"", "\"id\""].iter().all(|key| head.contains(key))
     }

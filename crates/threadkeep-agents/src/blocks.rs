@@ -52,7 +52,7 @@ pub(crate) fn anthropic_block(block: &Value) -> Result<Block, &Value> {
             call(first_text(block, &["id", "toolCallId"]), first_text(block, &["name", "toolName"]), input)
         }
         "tool_result" | "web_search_tool_result" | "mcp_tool_result" | "tool-result" => result(block),
-        "image" | "document" | "image_url" => media(block),
+        "image" | "document" | "image_url" | "imageUrl" => media(block),
         "" if block.is_string() => Block::Text(text_of(block)),
         _ => return Err(block),
     })
@@ -81,7 +81,7 @@ fn media(block: &Value) -> Block {
     let kind = if str_at(block, "type") == "document" { "document" } else { "image" };
     let named = ["media_type", "mimeType", "mime_type", "mediaType"].iter().find_map(|key| word_at(source, key));
     let media_type = named.unwrap_or(kind);
-    let url = match block.get("image_url") {
+    let url = match block.get("image_url").or_else(|| block.get("imageUrl")) {
         Some(Value::String(url)) => url,
         Some(url) => str_at(url, "url"),
         None => first_text(source, &["url", "image"]),

@@ -82,7 +82,7 @@ impl Format for Cline {
         file(path).is_some() && owner(path) == self.name
     }
 
-    fn detects(self, path: &Path, head: &[u8]) -> bool {
+    fn detect(self, path: &Path, head: &[u8]) -> bool {
         let is_ours = match file(path) {
             None => false,
             // Its name says it, however damaged it is.

@@ -12,11 +12,18 @@ use threadkeep::{Kind, Role, Timestamp, Usage, ViewCodec};
 use crate::companion::{Companion, Shared};
 use crate::conversation::Message;
 use crate::homes;
+use crate::replay::Replay;
 use crate::text::Grammar;
 use crate::writer::{Invocation, Session, Writer};
 
 /// The number of a record among the *placed* records of its source, from 0.
 pub type RecordNo = u32;
+
+/// Whether a file is one of lines by its name, plain or compressed.
+pub(crate) fn is_lines(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.ends_with(".jsonl") || name.ends_with(".jsonl.zst")
+}
 
 /// Where a record belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +150,9 @@ pub enum Shape {
     Lines,
     /// One JSON document, which is written anew: the elements of the array that these keys lead to are the records.
     Document(&'static [&'static str]),
+    /// A file whose conversation follows from all of it: its bytes are kept as they are, and [`Codec::replay`] makes the
+    /// records from its lines, or from the elements of the array that these keys lead to.
+    Replayed(Option<&'static [&'static str]>),
     /// One JSON document of which the first array holds the records, where it has elements; else the second one does.
     FirstOf(&'static [&'static str], &'static [&'static str]),
     /// Many small files; the one that was found is the session's own, and [`Codec::below`] names the others.
@@ -298,14 +308,19 @@ pub trait Codec: ViewCodec {
 
     /// Whether a file that was found in a folder may be a session, by its name alone: whatever may be is opened.
     fn may_be_session(&self, path: &Path) -> bool {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.ends_with(".jsonl") || name.ends_with(".jsonl.zst")
+        is_lines(path)
     }
 
     /// In what form a file of this agent is, by its name and its first bytes.
     fn shape(&self, path: &Path, head: &[u8]) -> Shape {
         let _ = (path, head);
         Shape::Lines
+    }
+
+    /// What makes the records of a file of [`Shape::Replayed`].
+    fn replay(&self, shape: Shape) -> Option<Box<dyn Replay>> {
+        let _ = shape;
+        None
     }
 
     /// Small files that say something of a session and are no part of it, the most telling one last; those that are not there are

@@ -1,26 +1,34 @@
-//! Cursor's command-line agent: readable transcripts, without times, models and most output.
+//! Cursor: the chats of its window and of its command line in their databases, and readable transcripts without times, models and
+//! most output.
 
-use std::path::Path;
+mod layout;
+mod window;
+
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use crate::blocks::anthropic;
 use crate::codec::PREVIEW_CHARS;
-use crate::codec::ThreadFacts;
+use crate::codec::{Layout, Shape, Tables, ThreadFacts, is_lines};
 use crate::conversation::Block;
 use crate::facts::shown;
-use crate::json::{first_text, labelled, str_at, word_at};
+use crate::json::{first_text, labelled, path_of_uri, read, str_at, word_at};
 use crate::lines::{Entry, Format, NOTE_CHARS, Voice, all_begin_with, folder, stem};
 
-/// Cursor's `agent-transcripts`.
+/// Cursor's chats.
 ///
-/// Guarantees: lines stand in file order. Calls have no ids, so results can't be told to belong to them.
+/// Guarantees: lines of a transcript stand in file order; what the window keeps stands in the order of the chat's own list of its
+/// messages, and what the command line keeps in the order in which it gives it to the model. In transcripts calls have no ids, so
+/// results can't be told to belong to them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor;
 
 /// What text begins with that the program puts into a person's mouth.
 const INJECTED: [&str; 6] =
     ["<user_info>", "<system_reminder>", "<system-reminder>", "<attached_files>", "<open_and_recently", "<git_status>"];
+/// Where the window and the command line keep their chats.
+const DATABASES: [&str; 2] = ["state.vscdb", "store.db"];
 /// Keys of other agents whose lines hold such messages.
 const FOREIGN: [&str; 8] = ["uuid", "sessionId", "session_id", "id", "type", "timestamp", "payload", "parentId"];
 
@@ -36,12 +44,28 @@ impl Format for Cursor {
         speaks && said && !FOREIGN.iter().any(|key| line.get(key).is_some())
     }
 
+    fn may_be_session(self, path: &Path) -> bool {
+        // Editors of the same family have such a file, too, and nothing of this agent in it.
+        let is_ours =
+            || path.components().any(|part| part.as_os_str().to_string_lossy().to_lowercase().contains("cursor"));
+        is_lines(path) || (is_database(path) && is_ours())
+    }
+
+    fn shape(self, path: &Path, _head: &[u8]) -> Shape {
+        if is_database(path) { Shape::Database } else { Shape::Lines }
+    }
+
+    fn layout(self, tables: &Tables) -> Option<Layout> {
+        layout::layout(tables)
+    }
+
     fn read(self, line: &Value) -> Option<Entry> {
+        if let Some(table) = word_at(line, "table") {
+            return Some(window::row(table, line));
+        }
         let content = line.get("message").and_then(|message| message.get("content")).unwrap_or(&Value::Null);
         Some(match word_at(line, "role") {
-            Some("user") => user(anthropic(content)),
-            Some("assistant") => Entry::said(Voice::Model, anthropic(content)),
-            Some("system") => Entry::said(Voice::Instructions, anthropic(content)),
+            Some(role @ ("user" | "assistant" | "system")) => said(role, anthropic(content)),
             Some(other) => Entry { blocks: anthropic(content), ..Entry::event(other) },
             None => {
                 let kind = word_at(line, "type")?;
@@ -55,12 +79,43 @@ impl Format for Cursor {
     }
 
     fn settle(self, path: &Path, facts: &mut ThreadFacts) {
+        // A chat of a database stands behind its file's name.
+        if let Some((_, id)) =
+            path.to_str().and_then(|path| DATABASES.iter().find_map(|name| path.split_once(&format!("{name}#"))))
+        {
+            facts.session_id = Some(id.to_owned());
+            return;
+        }
         let name = stem(path);
         if folder(path, 1) == Some("subagents") {
             facts.parent_session = folder(path, 2).map(str::to_owned);
             facts.source = Some("subagent".to_owned());
         }
         facts.session_id = name;
+    }
+
+    fn beside(self, path: &Path) -> Vec<PathBuf> {
+        let is_chat = path.to_str().is_some_and(|path| path.contains("state.vscdb#"));
+        is_chat.then(|| path.with_file_name("workspace.json")).into_iter().collect()
+    }
+
+    fn add_beside(self, bytes: &[u8], facts: &mut ThreadFacts) {
+        let Ok((workspace, _)) = read::<Value>(bytes) else { return };
+        facts.cwd = facts.cwd.take().or_else(|| word_at(&workspace, "folder").and_then(path_of_uri));
+    }
+}
+
+fn is_database(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| DATABASES.iter().any(|known| name == *known))
+}
+
+/// A message as the command line has it.
+fn said(role: &str, blocks: Vec<Block>) -> Entry {
+    match role {
+        "assistant" => Entry::said(Voice::Model, blocks),
+        "tool" => Entry::said(Voice::Tool, blocks),
+        "system" => Entry::said(Voice::Instructions, blocks),
+        _ => user(blocks),
     }
 }
 

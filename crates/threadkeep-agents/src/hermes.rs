@@ -36,7 +36,7 @@ impl Format for Hermes {
         matches!(str_at(line, "table"), "sessions" | "messages")
     }
 
-    fn detects(self, path: &Path, head: &[u8]) -> bool {
+    fn detect(self, path: &Path, head: &[u8]) -> bool {
         let head = String::from_utf8_lossy(head);
         let has = |keys: &[&str]| keys.iter().all(|key| head.contains(&format!("\"{key}\"")));
         let is_logged = has(&["session_id", "messages", "session_start"]);

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::marker::PhantomData;
+use std::path::PathBuf;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -480,6 +481,27 @@ pub(crate) fn since_epoch(time: i64) -> Option<Timestamp> {
     (time > 0).then(|| Timestamp(if time < SECONDS { time * 1_000 } else { time }))
 }
 
+/// The path that an address of an editor names, on this machine or on another one (`file:///home/ann`,
+/// `vscode-remote://host/srv`); a path is itself.
+pub(crate) fn path_of_uri(uri: &str) -> Option<PathBuf> {
+    let path = match uri.split_once("://") {
+        Some((_, rest)) => rest.get(rest.find('/')?..)?,
+        None => return Some(PathBuf::from(uri)).filter(|path| !uri.contains('\0') && !path.as_os_str().is_empty()),
+    };
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let digit = |at: usize| tail.get(at).and_then(|digit| char::from(*digit).to_digit(16));
+        let escaped = digit(0).zip(digit(1)).filter(|_| *first == b'%');
+        bytes.push(escaped.map_or(*first, |(high, low)| u8::try_from(high * 16 + low).unwrap_or(b'?')));
+        rest = if escaped.is_some() { tail.get(2..).unwrap_or_default() } else { tail };
+    }
+    let path = String::from_utf8(bytes).ok().filter(|path| !path.contains('\0'))?;
+    // A drive of Windows: `/c:/Users`.
+    let is_drive = matches!(path.as_bytes(), [b'/', letter, b':', ..] if letter.is_ascii_alphabetic());
+    Some(PathBuf::from(if is_drive { path.get(1..)? } else { &path }))
+}
+
 /// What a record says of its parent under a key.
 pub(crate) fn parent_at(value: &Value, key: &str) -> Parent {
     match value.get(key) {
@@ -505,7 +527,21 @@ pub(crate) fn first_text<'a>(value: &'a Value, keys: &[&str]) -> &'a str {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{one_line, read, repair, with_values, write_line};
+    use std::path::PathBuf;
+
+    use super::{one_line, path_of_uri, read, repair, with_values, write_line};
+
+    #[test]
+    fn the_path_of_an_address_is_told() {
+        let path = |uri: &str| path_of_uri(uri).map(|path| path.to_str().unwrap().to_owned());
+        assert_eq!(path("file:///home/ann/my%20shop").as_deref(), Some("/home/ann/my shop"));
+        assert_eq!(path("file:///c%3A/Users/ann").as_deref(), Some("c:/Users/ann"));
+        assert_eq!(path("vscode-remote://wsl%2Bubuntu/srv/x%").as_deref(), Some("/srv/x%"));
+        assert_eq!(path("/srv/x").as_deref(), Some("/srv/x"));
+        for nothing in ["file://", "file:///a%00b", "file:///%ff", ""] {
+            assert_eq!(path_of_uri(nothing), None::<PathBuf>, "{nothing}");
+        }
+    }
 
     #[test]
     fn values_are_replaced_and_every_other_byte_stays() {

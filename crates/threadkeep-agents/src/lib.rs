@@ -18,6 +18,7 @@ pub mod codec;
 pub mod codewhale;
 pub mod codex;
 pub mod companion;
+mod continue_dev;
 pub mod conversation;
 mod copilot_cli;
 mod crush;
@@ -39,10 +40,12 @@ pub mod newt;
 pub mod opencode;
 mod pi;
 mod qwen_code;
+pub mod replay;
 mod rows;
 pub mod segments;
 pub mod text;
 mod tree;
+mod vscode_copilot_chat;
 pub mod writer;
 mod zed;
 
@@ -74,5 +77,7 @@ pub fn codecs() -> Vec<Arc<dyn codec::Codec>> {
         Arc::new(Lines(cline::KILO_CODE)),
         Arc::new(Lines(amp::Amp)),
         Arc::new(Lines(hermes::Hermes)),
+        Arc::new(Lines(vscode_copilot_chat::CopilotChat)),
+        Arc::new(Lines(continue_dev::Continue)),
     ]
 }

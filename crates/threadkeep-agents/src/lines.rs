@@ -1,4 +1,5 @@
-//! Agents whose records each say by themselves what they are: lines of JSON, the elements of a document, the rows of a database.
+//! Agents whose records each say by themselves what they are: lines of JSON, the elements of a document, the rows of a database,
+//! or what a log leads to.
 //!
 //! A [`Format`] reads one record into an [`Entry`]: who speaks, what is said, what it is linked to, and what it says of its thread.
 //! All else follows from that in the same way for each of them, and [`Lines`] makes a codec of it: places in the tree, kinds and
@@ -12,13 +13,14 @@ use serde_json::Value;
 use threadkeep::{Kind, Part, Role, Timestamp, Usage, View, ViewCodec};
 
 use crate::codec::{
-    Codec, KnownRecord, Layout, PREVIEW_CHARS, Place, Record, RecordNo, Shape, Skip, SourceReader, TITLE_CHARS, Tables,
-    ThreadFacts,
+    self, Codec, KnownRecord, Layout, PREVIEW_CHARS, Place, Record, RecordNo, Shape, Skip, SourceReader, TITLE_CHARS,
+    Tables, ThreadFacts,
 };
 use crate::conversation::{Author, Block, Message, Standing};
 use crate::document::Document;
 use crate::facts::{Responses, keep, latest, shown};
 use crate::json::{damaged, read};
+use crate::replay::Replay;
 use crate::segments::{Segment, Segments};
 use crate::tree::{Arrival, Class, Note, Parent, Tree, key};
 use crate::writer::{Invocation, Session, Writer};
@@ -38,24 +40,14 @@ pub(crate) trait Format: fmt::Debug + Clone + Copy + Send + Sync + 'static {
     /// Whether a record of this file is certainly one of this agent's sessions.
     fn knows(self, path: &Path, line: &Value) -> bool;
 
-    /// See [`Codec::detect`]: whether one of the first records is known.
-    fn detects(self, path: &Path, head: &[u8]) -> bool {
-        let knows = |segment| match segment {
-            Segment::Record { bytes, .. } => Some(read(&bytes).is_ok_and(|(line, _)| self.knows(path, &line))),
-            _ => None,
-        };
-        let (lines, document) = match self.shape(path, head) {
-            Shape::Document(keys) => (None, Some(Document::new(head, keys))),
-            _ => (Some(Segments::new(head)), None),
-        };
-        let segments = lines.into_iter().flatten().chain(document.into_iter().flatten()).map_while(Result::ok);
-        segments.filter_map(knows).take(RECORDS_LOOKED_AT).any(|is_known| is_known)
+    /// See [`Codec::detect`]: by default, whether one of the first records is known.
+    fn detect(self, path: &Path, head: &[u8]) -> bool {
+        knows_a_record(self, path, head)
     }
 
     /// See [`Codec::may_be_session`].
     fn may_be_session(self, path: &Path) -> bool {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.ends_with(".jsonl") || name.ends_with(".jsonl.zst")
+        codec::is_lines(path)
     }
 
     /// See [`Codec::shape`].
@@ -73,6 +65,12 @@ pub(crate) trait Format: fmt::Debug + Clone + Copy + Send + Sync + 'static {
     /// See [`Codec::layout`].
     fn layout(self, tables: &Tables) -> Option<Layout> {
         let _ = tables;
+        None
+    }
+
+    /// See [`Codec::replay`].
+    fn replay(self, shape: Shape) -> Option<Box<dyn Replay>> {
+        let _ = shape;
         None
     }
 
@@ -168,8 +166,11 @@ pub(crate) struct Entry {
     pub(crate) tokens: Option<Tokens>,
     /// See [`SourceReader::key`].
     pub(crate) key: Option<String>,
-    /// Whether its agent is still at work on it, unless another record stands behind it.
+    /// Whether its agent is still at work on it, unless another record stands behind it; of a record beside the tree, on all that
+    /// follows the last prompt.
     pub(crate) is_open: bool,
+    /// Why it can't be placed, where it is certainly a record and damaged.
+    pub(crate) wrong: Option<String>,
     /// Whether its agent goes on from what was before it.
     pub(crate) is_taken_back: bool,
     /// What it says of its thread. The first session, folder, origin and parent count, else the last of what is said; tokens are a
@@ -222,6 +223,17 @@ impl Entry {
 
     fn has(&self, of_kind: fn(&Block) -> bool) -> bool {
         self.blocks.iter().any(of_kind)
+    }
+
+    /// Whether the results of all its calls stand in it.
+    fn answers_itself(&self) -> bool {
+        let answered =
+            |call: &str| self.blocks.iter().any(|block| matches!(block, Block::Result { id, .. } if id == call));
+        let mut calls = self.blocks.iter().filter_map(|block| match block {
+            Block::Call { id, .. } => Some(id.as_str()),
+            _ => None,
+        });
+        calls.next().is_some_and(answered) && calls.all(answered)
     }
 
     fn kind(&self) -> Kind {
@@ -355,8 +367,8 @@ impl<F: Format> ViewCodec for Lines<F> {
         View { role: entry.role(), parts: entry.into_parts(), usage, damaged: repaired, ..View::default() }
     }
 
-    fn awaits_result(&self, _content: &[u8]) -> bool {
-        self.0.has_pairs()
+    fn awaits_result(&self, content: &[u8]) -> bool {
+        self.0.has_pairs() && !self.entry(content).is_some_and(|(entry, _)| entry.answers_itself())
     }
 }
 
@@ -366,7 +378,7 @@ impl<F: Format> Codec for Lines<F> {
     }
 
     fn detect(&self, path: &Path, head: &[u8]) -> bool {
-        self.0.detects(path, head)
+        self.0.detect(path, head)
     }
 
     fn may_be_session(&self, path: &Path) -> bool {
@@ -385,6 +397,10 @@ impl<F: Format> Codec for Lines<F> {
         self.0.layout(tables)
     }
 
+    fn replay(&self, shape: Shape) -> Option<Box<dyn Replay>> {
+        self.0.replay(shape)
+    }
+
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader> {
         let gathered = state.and_then(|state| serde_json::from_slice(state).ok()).unwrap_or_default();
         let path = path.to_owned();
@@ -394,7 +410,7 @@ impl<F: Format> Codec for Lines<F> {
             gathered,
             path,
             key: None,
-            open: None,
+            work: Work::default(),
             live: None,
             is_back: false,
         })
@@ -507,6 +523,17 @@ fn add(facts: &mut ThreadFacts, says: ThreadFacts) {
     latest(&mut facts.sandbox_policy, says.sandbox_policy);
 }
 
+/// What an agent is at work on, of a session that is read as a whole.
+#[derive(Debug, Clone, Copy, Default)]
+struct Work {
+    /// The first record behind the last prompt, if one follows.
+    behind_prompt: RecordNo,
+    /// The last placed record, where the agent is at work on it.
+    last: Option<RecordNo>,
+    /// Whether it is at work on all that follows the last prompt.
+    on_answer: bool,
+}
+
 struct Reader<F> {
     lines: Lines<F>,
     tree: Tree,
@@ -514,8 +541,7 @@ struct Reader<F> {
     path: PathBuf,
     /// What the record that was placed last is recognised by.
     key: Option<String>,
-    /// The record that was placed last, where its agent is still at work on it.
-    open: Option<RecordNo>,
+    work: Work,
     /// The last record that was not taken back.
     live: Option<RecordNo>,
     /// Whether the record that was placed last was taken back.
@@ -540,6 +566,9 @@ impl<F: Format> SourceReader for Reader<F> {
         let Some(entry) = self.lines.0.read(&line) else {
             return Err(Skip { reason: format!("no record of {}", self.lines.0.name()) });
         };
+        if let Some(reason) = entry.wrong {
+            return Err(Skip { reason });
+        }
         let mut record = Record {
             place: Place::Beside,
             kind: entry.kind(),
@@ -553,7 +582,7 @@ impl<F: Format> SourceReader for Reader<F> {
             let arrival = entry.arrival();
             let repeats = arrival.id.is_some_and(|id| self.tree.contains(id));
             let note = self.tree.place(&arrival);
-            self.open = entry.is_open.then(|| self.tree.len());
+            self.work.last = entry.is_open.then(|| self.tree.len());
             self.key.clone_from(&entry.key);
             self.is_back = entry.is_taken_back;
             if !self.is_back {
@@ -563,6 +592,11 @@ impl<F: Format> SourceReader for Reader<F> {
             record.place = note.place();
             record.starts_turn = arrival.class == Class::Prompt && !repeats;
             record.note = note.encode();
+            if record.starts_turn {
+                self.work.behind_prompt = self.tree.len();
+            }
+        } else {
+            self.work.on_answer |= entry.is_open;
         }
         self.gathered.note(entry);
         Ok(record)
@@ -588,8 +622,23 @@ impl<F: Format> SourceReader for Reader<F> {
     }
 
     fn unsettled(&self) -> Option<RecordNo> {
-        self.open
+        let Work { behind_prompt, last, on_answer } = self.work;
+        if on_answer { Some(behind_prompt).filter(|first| *first < self.tree.len()) } else { last }
     }
+}
+
+/// Whether one of the first records is certainly this agent's.
+pub(crate) fn knows_a_record<F: Format>(format: F, path: &Path, head: &[u8]) -> bool {
+    let knows = |segment| match segment {
+        Segment::Record { bytes, .. } => Some(read(&bytes).is_ok_and(|(line, _)| format.knows(path, &line))),
+        _ => None,
+    };
+    let (lines, document) = match format.shape(path, head) {
+        Shape::Document(keys) => (None, Some(Document::new(head, keys))),
+        _ => (Some(Segments::new(head)), None),
+    };
+    let segments = lines.into_iter().flatten().chain(document.into_iter().flatten()).map_while(Result::ok);
+    segments.filter_map(knows).take(RECORDS_LOOKED_AT).any(|is_known| is_known)
 }
 
 /// The first text that does not begin in one of these ways.

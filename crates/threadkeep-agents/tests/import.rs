@@ -25,6 +25,8 @@ mod tasks;
 mod texts;
 #[path = "import/turn_repair.rs"]
 mod turn_repair;
+#[path = "import/windows.rs"]
+mod windows;
 
 use std::path::{Path, PathBuf};
 

@@ -31,8 +31,11 @@ fn cases() -> Vec<(String, PathBuf)> {
 }
 
 /// The name that an agent's database has.
-fn database_name(agent: &str) -> &'static str {
+fn database_name(agent: &str, case: &Path) -> &'static str {
+    let case = case.file_name().unwrap().to_str().unwrap();
     match agent {
+        "cursor" if case.starts_with("store") => "store.db",
+        "cursor" => "state.vscdb",
         "opencode" => "opencode.db",
         "crush" => "crush.db",
         "zed" => "threads.db",
@@ -48,7 +51,7 @@ fn lay_out(agent: &str, case: &Path, folder: &Path) -> PathBuf {
     }
     let folder = folder.join(agent);
     std::fs::create_dir_all(&folder).unwrap();
-    let file = folder.join(database_name(agent));
+    let file = folder.join(database_name(agent, case));
     let connection = rusqlite::Connection::open(&file).unwrap();
     connection.pragma_update(None, "journal_mode", "wal").unwrap();
     connection.execute_batch(&std::fs::read_to_string(case).unwrap()).unwrap();

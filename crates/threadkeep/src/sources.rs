@@ -106,7 +106,8 @@ pub struct KnownRecord {
 /// A part of a file that is written with an [`ImportBatch`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportSegment {
-    /// Where it stands in the file.
+    /// Where it stands in the file. Negative: it follows from the file and stands nowhere in it, so the map of the file knows
+    /// nothing of it. Of such a part only the item is stored; bytes beside are not, for the file holds what they are made from.
     pub position: i64,
     /// Its length in the file; its bytes are as many, unless something else was stored in their place.
     pub length: i64,
@@ -280,7 +281,7 @@ pub(crate) fn write(tx: &mut dyn Tx, batch: &ImportBatch, now: Timestamp) -> Res
         tx.execute(CLEAR_SEGMENTS, &[source.path.as_str().into()])?;
     }
     let key = put(tx, source, now)?;
-    for segment in &batch.segments {
+    for segment in batch.segments.iter().filter(|segment| segment.position >= 0) {
         let (item, note, bytes) = match &segment.part {
             ImportPart::Item { item, note, .. } => (item.id, Some(note), None),
             ImportPart::Known { item, note } => (Some(*item), Some(note), None),

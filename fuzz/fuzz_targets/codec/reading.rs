@@ -7,6 +7,7 @@ use std::sync::Arc;
 use threadkeep::Timestamp;
 use threadkeep_agents::codec::{Codec, KnownRecord, Place, Shape, SourceReader};
 use threadkeep_agents::document::{Document, frame};
+use threadkeep_agents::replay::Replayed;
 use threadkeep_agents::segments::{Position, Segment, Segments};
 use threadkeep_agents::text::Text;
 use threadkeep_agents::writer::Session;
@@ -19,6 +20,9 @@ pub fn check(agent: &str, data: &[u8]) {
     let path = Path::new(PLACE);
     let _ = codec.detect(path, data);
     let shape = codec.shape(path, data);
+    if let Shape::Replayed(_) = shape {
+        return replay(&codec, data);
+    }
     let segments: Vec<Segment> = match shape {
         Shape::Document(keys) => Document::new(data, keys).map(Result::unwrap).collect(),
         Shape::Text => {
@@ -37,6 +41,21 @@ pub fn check(agent: &str, data: &[u8]) {
         assert_eq!(read(&codec, &segments, Some(segments.len() / 2), None), whole, "read in two parts");
     }
     write(&codec, &segments);
+}
+
+/// What follows from a file as a log, and as a document.
+fn replay(codec: &Arc<dyn Codec>, data: &[u8]) {
+    for keys in [None, Some(&["requests"][..])] {
+        let replay = codec.replay(Shape::Replayed(keys)).unwrap();
+        let segments: Vec<Segment> = match keys {
+            Some(keys) => Replayed::new(Document::new(data, keys), replay).map(Result::unwrap).collect(),
+            None => Replayed::new(Segments::new(data), replay).map(Result::unwrap).collect(),
+        };
+        let (made, held): (Vec<Segment>, Vec<Segment>) =
+            segments.into_iter().partition(|segment| matches!(segment, Segment::Record { .. }));
+        assert_eq!(joined(&held), data, "bytes were lost");
+        read(codec, &made, None, None);
+    }
 }
 
 fn joined(segments: &[Segment]) -> Vec<u8> {

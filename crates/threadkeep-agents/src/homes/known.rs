@@ -118,6 +118,7 @@ pub(super) const AGENTS: &[Agent] = &[
             (Home, ".cursor/projects"),
             (Home, ".cursor/chats"),
             (Config, "Cursor/User/globalStorage/state.vscdb"),
+            (Config, "Cursor/User/workspaceStorage"),
         ],
         ..NONE
     },

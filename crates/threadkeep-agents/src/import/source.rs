@@ -209,6 +209,8 @@ struct Bytes {
     read: Vec<u8>,
     /// What the store has something else of ([`threadkeep::StoreOptions::on_write`]), if it has.
     screened: Option<Vec<u8>>,
+    /// Whether it follows from the file and stands nowhere in it.
+    is_made: bool,
 }
 
 impl Pending {
@@ -228,6 +230,12 @@ impl Bytes {
 
     fn into_kept(self) -> Vec<u8> {
         self.screened.unwrap_or(self.read)
+    }
+
+    /// Where it stands in the file and how long it is there; nowhere, for what was made from it.
+    fn place(&self, offset: u64) -> (i64, i64) {
+        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        if self.is_made { (-1, 0) } else { (number(offset), number(self.read.len() as u64)) }
     }
 }
 
@@ -310,15 +318,18 @@ impl<'a> Run<'a> {
         let line = segment.line();
         match segment {
             Segment::Record { offset, bytes, newline, .. } => {
-                self.hasher.update(&bytes);
-                self.position.offset = offset + bytes.len() as u64 + u64::from(newline);
-                self.position.line = line + u64::from(newline);
-                if newline {
-                    self.hasher.update(b"\n");
+                let is_made = matches!(self.import.shape, Shape::Replayed(_));
+                if !is_made {
+                    self.hasher.update(&bytes);
+                    self.position.offset = offset + bytes.len() as u64 + u64::from(newline);
+                    self.position.line = line + u64::from(newline);
+                    if newline {
+                        self.hasher.update(b"\n");
+                    }
                 }
                 self.count_record();
                 self.bytes += bytes.len();
-                let bytes = self.screen(bytes)?;
+                let bytes = Bytes { is_made, ..self.screen(bytes)? };
                 match self.reader.record(bytes.kept()) {
                     Ok(record) if record.place == Place::Beside => {
                         self.count_beside(bytes.kept());
@@ -363,7 +374,7 @@ impl<'a> Run<'a> {
     fn screen(&mut self, read: Vec<u8>) -> Result<Bytes, Failure> {
         let screened = self.import.store.screened(&self.import.file.key, &read)?;
         self.outcome.items.masked += u64::from(screened.is_some());
-        Ok(Bytes { read, screened })
+        Ok(Bytes { read, screened, is_made: false })
     }
 
     fn count_record(&mut self) {
@@ -621,12 +632,12 @@ impl<'a> Run<'a> {
         let (mut fresh, mut here, mut keyed) = (Vec::new(), HashSet::new(), HashSet::new());
         let mut last = None;
         for pending in std::mem::take(&mut self.batch) {
-            let (offset, length, part) = match pending {
+            let ((position, length), part) = match pending {
                 Pending::Beside { offset, bytes } => {
-                    (offset, bytes.read.len(), ImportPart::Beside { bytes: bytes.into_kept() })
+                    (bytes.place(offset), ImportPart::Beside { bytes: bytes.into_kept() })
                 }
                 Pending::Record { offset, bytes, record, key } => {
-                    let length = bytes.read.len();
+                    let place = bytes.place(offset);
                     let begins = self.placed.is_empty();
                     let (id, after) = self.stand(thread, &bytes, &record, key.as_deref());
                     let is_new = !self.exists && (begins || (after.is_some() && after == self.newest));
@@ -639,11 +650,10 @@ impl<'a> Run<'a> {
                         true => self.item(id, after, bytes, record),
                         false => ImportPart::Known { item: id, note: record.note },
                     };
-                    (offset, length, part)
+                    (place, part)
                 }
             };
-            let position = i64::try_from(offset).unwrap_or(i64::MAX);
-            segments.push(ImportSegment { position, length: i64::try_from(length).unwrap_or(i64::MAX), part });
+            segments.push(ImportSegment { position, length, part });
         }
         let stored: HashSet<ItemId> = match fresh.is_empty() {
             true => HashSet::new(),

@@ -12,7 +12,8 @@ use super::source::Failure;
 use super::tree;
 use crate::codec::{Codec, Shape, SourceReader, ThreadFacts};
 use crate::document::{self, Document};
-use crate::segments::{Position, Segment};
+use crate::replay::Replayed;
+use crate::segments::{Position, Segment, Segments};
 
 /// What takes the segments of a session, one by one.
 pub(super) type Take<'a> = dyn FnMut(Segment) -> Result<(), Failure> + 'a;
@@ -24,6 +25,14 @@ pub(super) fn read(codec: &dyn Codec, file: &Found, shape: Shape, take: &mut Tak
         (Origin::File, Shape::Tree) => tree::read(codec, &file.path, take),
         (Origin::File, Shape::Document(path)) => {
             Document::new(files::open(&file.path)?, path).try_for_each(|segment| take(segment?))
+        }
+        (Origin::File, Shape::Replayed(path)) => {
+            let replay = codec.replay(shape).ok_or_else(|| Failure::File("nothing makes its records".to_owned()))?;
+            let input = files::open(&file.path)?;
+            match path {
+                Some(path) => Replayed::new(Document::new(input, path), replay).try_for_each(|segment| take(segment?)),
+                None => Replayed::new(Segments::new(input), replay).try_for_each(|segment| take(segment?)),
+            }
         }
         (Origin::File | Origin::Section(_), _) => Err(Failure::File("it is not read as a whole".to_owned())),
     }
@@ -41,7 +50,7 @@ pub(super) fn prepare(
             reader.beside(&path, &bytes);
         }
     }
-    if let Shape::Document(path) = shape {
+    if let Shape::Document(path) | Shape::Replayed(Some(path)) = shape {
         reader.frame(&document::frame(files::open(&file.path)?, path)?);
     }
     Ok(())

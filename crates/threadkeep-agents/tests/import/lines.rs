@@ -44,8 +44,9 @@ fn every_agents_files_are_imported_once_and_given_back() {
         let (_folder, store) = open();
         let agent = files().join(codec.agent());
         if !agent.is_dir() {
-            // Its sessions are rows, which a test of their own makes.
-            assert!(["codewhale", "crush", "newt", "zed"].contains(&codec.agent()), "{}", codec.agent());
+            // Its sessions are rows or states, which tests of their own make.
+            let made = ["codewhale", "crush", "newt", "vscode-copilot-chat", "zed"];
+            assert!(made.contains(&codec.agent()), "{}", codec.agent());
             continue;
         }
         let first = import(&store, &agent);
@@ -75,7 +76,7 @@ fn every_agents_files_are_imported_once_and_given_back() {
 #[test]
 fn files_beside_a_session_say_more_of_it() {
     let (_folder, store) = open();
-    for agent in ["copilot-cli", "grok-build", "kimi", "droid"] {
+    for agent in ["copilot-cli", "grok-build", "kimi", "droid", "continue"] {
         import(&store, &files().join(agent));
     }
     let copilot = get(&store, "9b2c3d4e-1111-4222-8333-444455556666").details;
@@ -93,6 +94,8 @@ fn files_beside_a_session_say_more_of_it() {
     let droid = get(&store, "d16f7081-1111-4222-8333-444455556666").details;
     assert_eq!(droid.model.as_deref(), Some("claude-opus-4-5"));
     assert_eq!(droid.usage.unwrap().input, 1130);
+    let begun = get(&store, "3f0d6c1e-1111-4222-8333-444455556666").created_at;
+    assert_eq!(begun.to_string().get(..10), Some("2025-12-29"));
 }
 
 /// A file beside a session that is damaged, or no file, costs what it would have said.

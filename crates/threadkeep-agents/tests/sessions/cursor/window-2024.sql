@@ -1,0 +1,6 @@
+CREATE TABLE ItemTable (key TEXT UNIQUE ON CONFLICT REPLACE, value BLOB);
+CREATE TABLE cursorDiskKV (key TEXT UNIQUE ON CONFLICT REPLACE, value BLOB);
+INSERT INTO cursorDiskKV VALUES ('composerData:inline', CAST('{"_v":1,"composerId":"inline","name":"Inline","createdAt":1735000000000,"lastUpdatedAt":1735000001000,"conversation":[{"type":1,"bubbleId":"b1","text":"What is a closure?"},{"type":2,"bubbleId":"b2","text":"A function with its scope.","timingInfo":{"clientStartTime":1735000000500}},7,{"type":2,"text":"There is more."}]}' AS BLOB));
+INSERT INTO ItemTable VALUES ('composer.composerHeaders', CAST('{"allComposers":[{"composerId":"other"},{"composerId":"inline","name":"Closures","workspaceIdentifier":{"uri":"file:///home/ann/learn"}}]}' AS BLOB));
+INSERT INTO ItemTable VALUES ('workbench.panel.aichat.view.aichat.chatdata', CAST('{"tabs":[{"tabId":"tab-1","chatTitle":"Retries","lastSendTime":1720000000000,"bubbles":[{"type":"user","id":"x1","text":"How do I add retries?"},{"type":"ai","id":"x2","text":"Wait longer each time.","modelType":"gpt-4"}]},{"tabId":"tab-2","chatTitle":"New Chat","bubbles":[]},"odd"]}' AS BLOB));
+INSERT INTO ItemTable VALUES ('aiService.prompts', CAST('[{"text":"How do I add retries?","commandType":4}]' AS BLOB));

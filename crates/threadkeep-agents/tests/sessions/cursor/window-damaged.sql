@@ -1,0 +1,15 @@
+CREATE TABLE ItemTable (key TEXT UNIQUE ON CONFLICT REPLACE, value BLOB);
+CREATE TABLE cursorDiskKV (key TEXT UNIQUE ON CONFLICT REPLACE, value BLOB);
+INSERT INTO cursorDiskKV VALUES ('composerData:cut', CAST('{"composerId":"cut","fullConvers' AS BLOB));
+INSERT INTO cursorDiskKV VALUES ('bubbleId:cut:z', CAST('{"_v":3,"bubbleId":"z","type":1,"text":"First said","createdAt":"2026-02-05T14:00:00.000Z"}' AS BLOB));
+INSERT INTO cursorDiskKV VALUES ('bubbleId:cut:a', CAST('{"_v":3,"bubbleId":"a","type":2,"text":"Then said","createdAt":"2026-02-05T14:00:01.000Z"}' AS BLOB));
+INSERT INTO cursorDiskKV VALUES ('bubbleId:cut:torn', CAST('{"type":2,"te' AS BLOB));
+INSERT INTO cursorDiskKV VALUES ('composerData:odd', CAST('{"composerId":7,"name":["x"],"status":{},"modelConfig":[],"fullConversationHeadersOnly":[{"bubbleId":"m1"},"text",{"bubbleId":{"a":1}},{"bubbleId":"missing","type":2},{"bubbleId":"m2"},{"bubbleId":"bytes"},{"type":1}]}' AS BLOB));
+INSERT INTO cursorDiskKV VALUES ('bubbleId:odd:m1', CAST('{"_v":3,"bubbleId":"m1","type":"1","text":5,"toolFormerData":[1],"thinking":7}' AS BLOB));
+INSERT INTO cursorDiskKV VALUES ('bubbleId:odd:m2', CAST('{"type":2,"text":"kept","thinking":"plain","toolFormerData":{"tool":5,"rawArgs":7,"result":{"a":[1]}},"tokenCount":{"inputTokens":-1,"outputTokens":"x"},"new":{"key":1}}' AS BLOB));
+INSERT INTO cursorDiskKV VALUES ('composerData:scalar', CAST('{"fullConversationHeadersOnly":"u1","conversation":"u2"}' AS BLOB));
+INSERT INTO cursorDiskKV VALUES ('bubbleId:scalar:u1', CAST('{"_v":3,"bubbleId":"u1","type":1,"text":"Still there"}' AS BLOB));
+INSERT INTO cursorDiskKV VALUES ('bubbleId:odd:bytes', x'ff00fe');
+INSERT INTO cursorDiskKV VALUES ('composerData:null', NULL);
+INSERT INTO cursorDiskKV VALUES ('composerData:', 'x');
+INSERT INTO ItemTable VALUES ('workbench.panel.aichat.view.aichat.chatdata', x'ff');
