@@ -208,6 +208,17 @@ impl<A: Acts> Turns<A> {
             (None, _) => {}
         }
         open.response = open.response.take().or_else(|| message.response.clone());
+        self.results_within(message, out);
+    }
+
+    /// The results that stand within an answer, beside their calls, as some agents keep them.
+    fn results_within(&mut self, message: &Message, out: &mut Vec<u8>) {
+        for block in &message.blocks {
+            if let Block::Result { id, content, is_error } = block {
+                self.close(out);
+                self.result(id, content, *is_error, out);
+            }
+        }
     }
 
     /// The words and results of anyone but the model: results first, as hosts want them.
