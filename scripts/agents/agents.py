@@ -1,10 +1,12 @@
-"""How each agent is run without an account: one class per agent, with `version`, `listed`, `resume` and `history`."""
+"""How each agent is run without an account: one class per agent, with `version`, `take_in`, `listed`, `resume`, `history` and `written`."""
 
+import functools
 import json
 import os
 import pathlib
 import pty
 import select
+import signal
 import subprocess
 import time
 
@@ -32,6 +34,20 @@ def texts(value):
             yield from texts(part)
 
 
+def thoughts(value, is_thought=False):
+    """All texts of a record that are thoughts, with every run of space as one."""
+    if isinstance(value, str):
+        yield from (" ".join(value.split()),) if is_thought and value else ()
+    elif isinstance(value, list):
+        for part in value:
+            yield from thoughts(part, is_thought)
+    elif isinstance(value, dict):
+        is_thought = is_thought or value.get("type") in ("thinking", "reasoning") or value.get("thought") is True
+        for key, part in value.items():
+            if not is_thought or key in ("text", "thinking", "subject", "description", "summary"):
+                yield from thoughts(part, is_thought or key in ("thoughts", "reasoningText"))
+
+
 class Agent:
     name = ""
     program = ""
@@ -39,20 +55,33 @@ class Agent:
     def __init__(self, root):
         self.binary = str(root / "node_modules" / ".bin" / self.program)
 
+    @functools.cache
     def version(self):
         done = subprocess.run([self.binary, "--version"], capture_output=True, text=True, timeout=SECONDS)
-        return (done.stdout or done.stderr).strip()
+        return (done.stdout or done.stderr).strip().partition("\n")[0]
 
     def run(self, arguments, project, environment):
+        """Runs the program to its end, and gives what it said; what still runs after a while is ended with all that it began."""
         base = {"PATH": os.environ["PATH"], "HOME": str(project.parent), "TERM": "dumb"}
-        done = subprocess.run([self.binary, *arguments], cwd=project, env={**base, **environment}, text=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              timeout=SECONDS)
-        return done.stdout
+        process = subprocess.Popen([self.binary, *arguments], cwd=project, env={**base, **environment}, text=True,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   start_new_session=True)
+        try:
+            return process.communicate(timeout=SECONDS)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return (process.communicate()[0] or "") + f"\n(ended after {SECONDS} seconds)"
+
+    def take_in(self, model, home, project, export):
+        """Lets the agent take in a session that lies elsewhere, for agents whose sessions have no place of their own."""
 
     def listed(self, model, home, project):
         """The sessions that the agent lists, or nothing where it can't be asked."""
         return None
+
+    def written(self, home, export):
+        """Where the agent writes what comes behind the session."""
+        return pathlib.Path(export["file"])
 
 
 class Codex(Agent):
@@ -101,6 +130,78 @@ class ClaudeCode(Agent):
 
     def history(self, asked):
         return "\n".join(texts(asked.get("messages")))
+
+
+class GeminiCli(Agent):
+    name = "gemini-cli"
+    program = "gemini"
+
+    keeps_all = False
+
+    def take_in(self, model, home, project, export):
+        # At its start the program removes its own sessions that are older than a month, as the samples are.
+        self.keeps_all = export["records"] > 0
+
+    def environment(self, model, home):
+        settings = {"security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}},
+                    "general": {"enableAutoUpdate": False, **({"sessionRetention": {"enabled": False}} if self.keeps_all else {})}, "privacy": {"usageStatisticsEnabled": False}}
+        (home / ".gemini").mkdir(parents=True, exist_ok=True)
+        (home / ".gemini" / "settings.json").write_text(json.dumps(settings))
+        return {"GEMINI_CLI_HOME": str(home), "GEMINI_API_KEY": "x", "GOOGLE_GEMINI_BASE_URL": model.address,
+                "GEMINI_CLI_TRUST_WORKSPACE": "true", "GEMINI_CLI_NO_RELAUNCH": "true"}
+
+    def trusting(self):
+        """Since some version the program asks whether it may trust the folder."""
+        return ["--skip-trust"] if int(self.version().split(".")[1]) > 40 else []
+
+    def listed(self, model, home, project):
+        said = self.run([*self.trusting(), "--list-sessions"], project, self.environment(model, home))
+        return [line.rsplit("[", 1)[1].rstrip("]") for line in said.splitlines() if line.endswith("]")]
+
+    def resume(self, model, home, project, export, prompt):
+        return self.run([*self.trusting(), "--model", "gemini-2.5-pro", "-y", *export["command"][1:], "-p", prompt], project,
+                        self.environment(model, home))
+
+    def history(self, asked):
+        return "\n".join(texts(asked.get("contents")))
+
+
+class OpenCode(Agent):
+    name = "opencode"
+    program = "opencode"
+
+    def environment(self, model, home):
+        host = {"npm": "@ai-sdk/openai-compatible", "name": "mock",
+                "options": {"baseURL": f"{model.address}/v1", "apiKey": "x"},
+                "models": {"mock-model": {"name": "mock-model", "attachment": True, "tool_call": True,
+                                          "modalities": {"input": ["text", "image"], "output": ["text"]}}}}
+        settings = {"provider": {"mock": host}, "model": "mock/mock-model", "small_model": "mock/mock-model",
+                    "autoupdate": False, "share": "disabled"}
+        folder = home / "config" / "opencode"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "opencode.json").write_text(json.dumps(settings))
+        return {"XDG_DATA_HOME": str(home), "XDG_CONFIG_HOME": str(home / "config"),
+                "XDG_STATE_HOME": str(home / "state"), "XDG_CACHE_HOME": str(home / "cache"),
+                "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1",
+                "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"}
+
+    def take_in(self, model, home, project, export):
+        return self.run(["import", export["file"]], project, self.environment(model, home))
+
+    def listed(self, model, home, project):
+        said = self.run(["session", "list", "--format", "json"], project, self.environment(model, home))
+        begin = said.find("[")
+        return [session["id"] for session in json.loads(said[begin:])] if begin >= 0 else []
+
+    def resume(self, model, home, project, export, prompt):
+        return self.run(["run", "--model", "mock/mock-model", *export["command"][1:], prompt], project,
+                        self.environment(model, home))
+
+    def history(self, asked):
+        return "\n".join(texts(asked.get("messages")))
+
+    def written(self, home, export):
+        return home / "opencode" / "opencode.db"
 
 
 class Pi(Agent):
@@ -219,4 +320,4 @@ def call(server, number, method, parameters):
     return {}
 
 
-AGENTS = {agent.name: agent for agent in (Codex, ClaudeCode, Pi, QwenCode, CopilotCli, Cline)}
+AGENTS = {agent.name: agent for agent in (Codex, ClaudeCode, GeminiCli, OpenCode, CopilotCli, Pi, QwenCode, Cline)}

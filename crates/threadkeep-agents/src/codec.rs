@@ -14,7 +14,7 @@ use crate::conversation::Message;
 use crate::homes;
 use crate::replay::Replay;
 use crate::text::Grammar;
-use crate::writer::{Invocation, Session, Writer};
+use crate::writer::{Home, Invocation, Session, Writer};
 
 /// The number of a record among the *placed* records of its source, from 0.
 pub type RecordNo = u32;
@@ -375,6 +375,13 @@ pub trait Codec: ViewCodec {
     /// Starts reading a file. `state` is what [`SourceReader::state`] gave at the end of an earlier run.
     fn reader(&self, path: &Path, state: Option<&[u8]>) -> Box<dyn SourceReader>;
 
+    /// Another file that the agent may have written the same session to, record by record, when it gave it another form. What differs
+    /// in space alone is one record then, in either file; the one that goes further goes on with the thread.
+    fn other_form(&self, path: &Path) -> Option<PathBuf> {
+        let _ = path;
+        None
+    }
+
     /// Adds what a file of [`Codec::beside`] says to what is known of the thread.
     fn add_beside(&self, bytes: &[u8], facts: &mut ThreadFacts) {
         let _ = (bytes, facts);
@@ -396,6 +403,18 @@ pub trait Codec: ViewCodec {
     fn place(&self, session: &Session) -> Option<PathBuf> {
         let _ = session;
         None
+    }
+
+    /// What the agent calls the session's folder, where that depends on the other folders that it knows. It becomes
+    /// [`Session::project`] of a session that is put into this home.
+    fn project(&self, session: &Session, home: &dyn Home) -> Option<String> {
+        let _ = (session, home);
+        None
+    }
+
+    /// The id that the session has in the agent.
+    fn session_id(&self, session: &Session) -> String {
+        session.uuid().to_string()
     }
 
     /// Begins a file of this agent, if sessions can be written for it.

@@ -51,6 +51,7 @@ pub type Mask<'a> = dyn Fn(&[u8]) -> Option<Vec<u8>> + 'a;
 /// A thread on its way to an agent's file.
 ///
 /// Guarantees: the same thread gives the same bytes; what is held in memory is a page of items and what the writer remembers of them.
+#[derive(Clone)]
 pub struct Export<'a> {
     store: &'a Store,
     thread: Thread,
@@ -115,6 +116,12 @@ impl<'a> Export<'a> {
     #[must_use]
     pub fn in_folder(mut self, folder: PathBuf) -> Self {
         self.plan.session.cwd = Some(folder);
+        self
+    }
+
+    /// The same, for a home in which the agent calls the session's folder so.
+    fn in_project(mut self, project: String) -> Self {
+        self.plan.session.project = Some(project);
         self
     }
 

@@ -2,6 +2,7 @@
 
 mod line;
 mod live;
+mod project;
 mod view;
 mod write;
 
@@ -16,7 +17,7 @@ use crate::codec::{Codec, KnownRecord, Place, Record, RecordNo, Shape, Skip, Sou
 use crate::conversation::Message;
 use crate::json::read;
 use crate::segments::{Segment, Segments, value_end};
-use crate::writer::{Invocation, Session, Writer};
+use crate::writer::{Home, Invocation, Session, Writer};
 
 /// The format tag and short name.
 const NAME: &str = "gemini-cli";
@@ -84,6 +85,21 @@ impl Codec for GeminiCli {
 
     fn message(&self, kind: &Kind, content: &[u8]) -> Option<Message> {
         view::message(kind, content)
+    }
+
+    fn other_form(&self, path: &Path) -> Option<PathBuf> {
+        // A document that is gone on with is written as lines beside itself (0.4x and later).
+        let is_session = named(Some(path)).is_some_and(|name| name.starts_with("session-"));
+        let other = match path.extension()?.to_str()? {
+            "json" => "jsonl",
+            "jsonl" => "json",
+            _ => return None,
+        };
+        is_session.then(|| path.with_extension(other))
+    }
+
+    fn project(&self, session: &Session, home: &dyn Home) -> Option<String> {
+        project::named(session.cwd.as_deref()?, home)
     }
 
     fn root(&self, home: &Path) -> Option<PathBuf> {
@@ -214,7 +230,8 @@ impl SourceReader for Reader {
         let (line, _) = read::<Line>(bytes).map_err(|error| Skip { reason: format!("unreadable record: {error}") })?;
         let created_at = line.timestamp.as_deref().and_then(Timestamp::parse);
         let known = line.id.as_deref().and_then(|id| self.live.find(id));
-        let Some(class) = line.classify(known, &self.gathered) else {
+        let is_told = line.set.0.as_ref().is_some_and(|set| self.live.repeats(set));
+        let Some(class) = line.classify(known, &self.gathered, is_told) else {
             return Err(Skip { reason: "a record without a type".to_owned() });
         };
         self.gathered.note(&line, class, known.is_some());

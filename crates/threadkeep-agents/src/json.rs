@@ -374,6 +374,20 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
     out
 }
 
+/// A JSON text without the space between its tokens.
+pub(crate) fn compact(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let (mut is_string, mut is_escaped) = (false, false);
+    for byte in text {
+        if is_string || !byte.is_ascii_whitespace() {
+            out.push(*byte);
+        }
+        is_string ^= *byte == b'"' && !is_escaped;
+        is_escaped = is_string && *byte == b'\\' && !is_escaped;
+    }
+    out
+}
+
 /// Writes a value as one line. What some readers of lines take for the end of one is escaped.
 pub(crate) fn write_line(value: &Value, out: &mut Vec<u8>) {
     let text = value.to_string();

@@ -133,6 +133,10 @@ impl Codec for OpenCode {
         Some(Invocation { program: NAME, arguments })
     }
 
+    fn session_id(&self, session: &Session) -> String {
+        write::session_id(session)
+    }
+
     fn resuming(&self, session: &Session) -> Option<Invocation> {
         let arguments = vec!["--session".to_owned(), write::session_id(session)];
         Some(Invocation { program: NAME, arguments })

@@ -40,6 +40,8 @@ pub struct Session {
     pub preview: Option<String>,
     /// The folder that the agent works in; agents list sessions by it.
     pub cwd: Option<PathBuf>,
+    /// What the agent calls the folder, where it has names for them ([`crate::codec::Codec::project`]).
+    pub project: Option<String>,
     /// The model of the last answer, as its agent names it.
     pub model: Option<String>,
     /// The model's provider.
@@ -68,6 +70,7 @@ impl Session {
             title: None,
             preview: None,
             cwd: None,
+            project: None,
             model: None,
             provider: None,
             cli_version: None,
@@ -198,6 +201,15 @@ pub struct Loss {
     pub what: &'static str,
     /// How often.
     pub count: u64,
+}
+
+/// What lies in an agent's home, as far as the names of its folders depend on it. Paths are below the home.
+pub trait Home {
+    /// What a small file holds; nothing when there is none.
+    fn file(&self, path: &Path) -> Option<Vec<u8>>;
+
+    /// The names of what lies in a folder.
+    fn names(&self, folder: &Path) -> Vec<String>;
 }
 
 /// A program and what it is told.

@@ -12,6 +12,8 @@ mod hostile;
 mod installing;
 #[path = "export/messages.rs"]
 mod messages;
+#[path = "export/own_forms.rs"]
+mod own_forms;
 #[path = "export/paired.rs"]
 mod paired;
 #[path = "export/strict.rs"]

@@ -155,6 +155,13 @@ fn the_shipped_examples_are_what_they_are_meant_to_show() {
         ("codex", 16, 1, 0),       // bare lines
         ("codex", 37, 1, 0),       // envelopes
         ("codex", 42, 1, 0),       // numbered lines
+        // One of each agent with a picture, two calls of which one fails, and words of many alphabets.
+        ("claude-code", 11, 1, 0),
+        ("codex", 17, 1, 0),
+        ("copilot-cli", 16, 1, 0),
+        ("gemini-cli", 8, 1, 0),
+        ("pi", 9, 1, 0),
+        ("qwen-code", 7, 1, 0),
     ];
     seen.sort_unstable();
     let mut expected = expected.to_vec();

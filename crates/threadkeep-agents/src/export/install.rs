@@ -11,10 +11,12 @@ use std::path::{Component, Path, PathBuf};
 use threadkeep::{Error, Result};
 
 use super::{Export, Exported};
-use crate::writer::{Companion, HOME};
+use crate::writer::{Companion, HOME, Home};
 
 /// How much of two files is compared at a time.
 const COMPARED: usize = 256 << 10;
+/// How large a file of an agent's home may be that says something of its folders.
+const MAX_SMALL_BYTES: u64 = 4 << 20;
 
 /// What may be done to a session that is there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +75,13 @@ impl Installed {
 /// [`Error::Invalid`] when the session has no folder that the agent finds it by; [`Error::Io`]; and the errors of reading the
 /// store.
 pub fn install(export: &Export<'_>, home: &Path, existing: Existing) -> Result<Installed> {
+    match export.codec.project(export.session(), &There(home)) {
+        Some(project) => put(&export.clone().in_project(project), home, existing),
+        None => put(export, home, existing),
+    }
+}
+
+fn put(export: &Export<'_>, home: &Path, existing: Existing) -> Result<Installed> {
     let place = export.codec.place(export.session());
     let agent = export.codec.agent();
     let reason = || format!("the thread names none, and {agent} finds sessions by it");
@@ -96,6 +105,26 @@ pub fn install(export: &Export<'_>, home: &Path, existing: Existing) -> Result<I
         }
     }
     Ok(installed)
+}
+
+/// What lies in a home.
+struct There<'a>(&'a Path);
+
+impl Home for There<'_> {
+    fn file(&self, path: &Path) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let file = File::open(below(self.0, path).ok()?).ok()?;
+        file.take(MAX_SMALL_BYTES + 1).read_to_end(&mut bytes).ok()?;
+        Some(bytes).filter(|bytes| bytes.len() as u64 <= MAX_SMALL_BYTES)
+    }
+
+    fn names(&self, folder: &Path) -> Vec<String> {
+        let entries = below(self.0, folder).ok().and_then(|folder| fs::read_dir(folder).ok());
+        let names = entries.into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    }
 }
 
 /// The path below a home; one that leads out of it is refused.

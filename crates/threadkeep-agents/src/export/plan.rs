@@ -6,12 +6,12 @@ use threadkeep::blocking::Store;
 use threadkeep::{Address, Error, ItemId, Result, SourceFile, Thread};
 
 use crate::codec::{Codec, KnownRecord, Shape, ThreadFacts};
-use crate::writer::Session;
+use crate::writer::{NOWHERE, Session};
 
 const KNOWN_PAGE: usize = 5_000;
 
 /// What is written, and what is said of it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) session: Session,
     /// The imported file whose bytes are given as they are; none when the path is written anew.
@@ -21,7 +21,7 @@ pub(super) struct Plan {
 }
 
 /// An imported file that the thread's path goes through to its end.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Kept {
     pub(super) source: SourceFile,
     /// The depth of the item that the file's own agent would go on from.
@@ -49,7 +49,16 @@ impl Plan {
                 kept = Some(new);
             }
         }
-        let is_there = !sources.is_empty();
+        // Of an agent that knows its records by their ids, a session that is whole is the same one in whatever form it lay.
+        let is_found = |session: &Session| codec.place(session).is_some() || codec.taking_in(&PathBuf::new()).is_some();
+        let is_named = is_found(&Session {
+            cwd: Some(PathBuf::from(NOWHERE)),
+            ..Session::new(thread.id.to_string(), thread.created_at)
+        });
+        let mut is_there = !sources.is_empty();
+        for source in sources.iter().filter(|source| is_named && at.is_none() && !is_lines(source)) {
+            is_there &= kept_file(store, thread, source, codec)?.is_none();
+        }
         let session = session(thread, at, codec, kept.as_ref().map(|kept| &kept.facts), is_there);
         Ok(Self { session, kept, lacks_base })
     }

@@ -50,12 +50,26 @@ pub(super) struct Set {
     pub(super) last_updated: Word,
 }
 
+impl Set {
+    /// Whether the list says something that is to stand in the place of what was said before.
+    pub(super) fn replaces(&self) -> bool {
+        self.messages.iter().any(|member| !is_injected(&member.content))
+    }
+}
+
 /// A message within a `$set`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Member {
     pub(super) id: Word,
     content: Blocks<Piece>,
+}
+
+impl Member {
+    /// Whether no one says anything in it: it is the agent's own, or results that stand in their calls.
+    pub(super) fn says_nothing(&self) -> bool {
+        is_injected(&self.content) || self.content.iter().all(|piece| piece.function_response.0.is_some())
+    }
 }
 
 /// A part of what was said.
@@ -132,12 +146,14 @@ impl Line {
         self.id.0.is_some() && self.kind.as_deref().is_some_and(|kind| kinds.contains(&kind))
     }
 
-    /// What the record is; nothing when it is none. `known` is the record that its id stands at already.
-    pub(super) fn classify(&self, known: Option<Known>, gathered: &Gathered) -> Option<Class> {
+    /// What the record is; nothing when it is none. `known` is the record that its id stands at already; `is_told` says that it lists
+    /// what stands already.
+    pub(super) fn classify(&self, known: Option<Known>, gathered: &Gathered, is_told: bool) -> Option<Class> {
         if let Some(set) = &self.set.0 {
             let context = set.messages.iter().all(|member| is_injected(&member.content));
             return Some(match set.messages.iter().next() {
                 None => Class::Beside,
+                Some(_) if is_told => Class::Beside,
                 Some(_) if context => Class::Context,
                 Some(_) => Class::Set,
             });

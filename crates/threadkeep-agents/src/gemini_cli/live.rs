@@ -1,20 +1,22 @@
 //! Which records of a session its agent would still see, and what the session says of its thread.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use threadkeep::{Timestamp, Usage};
 
-use super::line::{Class, Line, has_text};
+use super::line::{Class, Line, Set, has_text};
 use crate::codec::{PREVIEW_CHARS, Place, RecordNo, TITLE_CHARS, ThreadFacts};
 use crate::json::one_line;
 
 const NONE: u32 = u32::MAX;
-const NOTE_VERSION: u8 = 1;
+const NOTE_VERSION: u8 = 2;
 const HAS_TEXT: u8 = 1;
 const HAS_ID: u8 = 2;
 const REWINDS: u8 = 4;
 const CLEARS: u8 = 8;
+/// A person or the model says it.
+const IS_SAID: u8 = 16;
 /// How many calls are remembered as answered: the message of their results follows soon.
 const ANSWERED: usize = 512;
 /// How many messages of the last `$set` are remembered.
@@ -36,18 +38,18 @@ impl Note {
     }
 
     pub(super) fn encode(self) -> Vec<u8> {
-        let mut out = vec![(NOTE_VERSION << 4) | self.flags];
+        let mut out = vec![NOTE_VERSION, self.flags];
         out.extend_from_slice(&self.place.to_le_bytes());
         out.extend_from_slice(&self.id.to_le_bytes());
         out
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (tag, rest) = bytes.split_first()?;
+        let ([version, flags], rest) = bytes.split_first_chunk::<2>()?;
         let (place, rest) = rest.split_first_chunk::<4>()?;
         let (id, _) = rest.split_first_chunk::<8>()?;
-        let note = Self { flags: tag & 0xf, place: u32::from_le_bytes(*place), id: u64::from_le_bytes(*id) };
-        (tag >> 4 == NOTE_VERSION).then_some(note)
+        let note = Self { flags: *flags, place: u32::from_le_bytes(*place), id: u64::from_le_bytes(*id) };
+        (*version == NOTE_VERSION).then_some(note)
     }
 }
 
@@ -58,19 +60,42 @@ pub(super) struct Known {
     /// The record before it.
     before: u32,
     pub(super) has_text: bool,
+    is_said: bool,
 }
 
 /// The messages that the agent would see, in their order.
 #[derive(Debug, Default)]
 pub(super) struct Live {
     messages: Vec<Known>,
+    /// Where each id stands among them.
+    by_id: HashMap<u64, usize>,
     placed: u32,
 }
 
 impl Live {
     pub(super) fn find(&self, id: &str) -> Option<Known> {
-        let id = key(id);
-        self.messages.iter().rev().find(|known| known.id == id).copied()
+        self.at(key(id)).copied()
+    }
+
+    fn at(&self, id: u64) -> Option<&Known> {
+        self.by_id.get(&id).and_then(|at| self.messages.get(*at))
+    }
+
+    /// Whether a list of messages is what stands already, in its order, and says nothing else: the agent writes it when it goes on with
+    /// a session.
+    pub(super) fn repeats(&self, set: &Set) -> bool {
+        let mut said = self.messages.iter().filter(|known| known.is_said);
+        for member in set.messages.iter() {
+            let is_told = match member.id.as_deref().and_then(|id| self.find(id)) {
+                Some(known) if known.is_said => said.next() == Some(&known),
+                Some(_) => true,
+                None => member.says_nothing(),
+            };
+            if !is_told {
+                return false;
+            }
+        }
+        said.next().is_none() && self.messages.iter().any(|known| known.is_said)
     }
 
     /// The last record that was placed.
@@ -88,35 +113,46 @@ impl Live {
         let next = self.next_in_line();
         if class == Class::Rewind {
             let id = line.rewind_to.as_deref().map(key).unwrap_or_default();
-            let known = self.messages.iter().find(|known| known.id == id).map(|known| known.before);
+            let known = self.at(id).map(|known| known.before);
             // A message of the list that was set: what stands before it can't be told from what stands behind.
             let within = set.is_some_and(|set| set.contains(&id)).then_some(next.place);
             return Note { flags: REWINDS, place: known.or(within).unwrap_or(NONE), id };
         }
         let has_text = if has_text(line.said()) { HAS_TEXT } else { 0 };
+        let is_said = if matches!(class, Class::Prompt | Class::Answer | Class::Calls) { IS_SAID } else { 0 };
         match line.id.as_deref() {
             _ if class == Class::Set => Note { flags: CLEARS, ..next },
-            Some(id) => Note { flags: HAS_ID | has_text, id: key(id), ..next },
+            Some(id) => Note { flags: HAS_ID | has_text | is_said, id: key(id), ..next },
             None => next,
         }
     }
 
     pub(super) fn push(&mut self, note: &Note) {
         if note.flags & REWINDS != 0 {
-            let kept = self.messages.iter().position(|known| known.id == note.id).unwrap_or(0);
-            self.messages.truncate(kept);
+            self.keep(self.by_id.get(&note.id).copied().unwrap_or(0));
         }
         if note.flags & CLEARS != 0 {
-            self.messages.clear();
+            self.keep(0);
         }
         if note.flags & HAS_ID != 0 {
             let has_text = note.flags & HAS_TEXT != 0;
-            match self.messages.iter_mut().rev().find(|known| known.id == note.id) {
+            let is_said = note.flags & IS_SAID != 0;
+            match self.by_id.get(&note.id).and_then(|at| self.messages.get_mut(*at)) {
                 Some(known) => known.has_text |= has_text,
-                None => self.messages.push(Known { id: note.id, before: note.place, has_text }),
+                None => {
+                    self.by_id.insert(note.id, self.messages.len());
+                    self.messages.push(Known { id: note.id, before: note.place, has_text, is_said });
+                }
             }
         }
         self.placed = self.placed.saturating_add(1);
+    }
+
+    /// Takes back all but the first messages.
+    fn keep(&mut self, first: usize) {
+        for known in self.messages.drain(first..) {
+            self.by_id.remove(&known.id);
+        }
     }
 }
 

@@ -1,12 +1,15 @@
 //! Writes a session as the lines of Gemini CLI.
 
-use std::path::{Path, PathBuf};
+use std::collections::HashSet;
+use std::path::PathBuf;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use threadkeep::Timestamp;
 
+use super::line::Line;
+use super::project;
 use crate::conversation::{Author, Block, Message, Standing};
-use crate::json::write_line;
+use crate::json::{compact, read, write_line};
 use crate::writer::{Answers, Companion, Losses, Session, WholeAnswer, Writer, Written, is_picture, lost, texts, time};
 
 /// Where a session's file belongs below the home directory that the agent is given.
@@ -22,19 +25,10 @@ pub(super) fn place(session: &Session) -> PathBuf {
     folder(session).join("chats").join(format!("session-{minute}-{}.jsonl", id.get(..8).unwrap_or(&id)))
 }
 
-/// The folder that the agent keeps for a project: named after the last part of its path.
+/// The folder that the agent keeps for a project.
 fn folder(session: &Session) -> PathBuf {
-    let name = session.cwd.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().to_lowercase());
-    let mut slug = String::new();
-    for letter in name.unwrap_or_default().chars() {
-        if letter.is_ascii_alphanumeric() {
-            slug.push(letter);
-        } else if !slug.is_empty() && !slug.ends_with('-') {
-            slug.push('-');
-        }
-    }
-    let slug = slug.trim_end_matches('-');
-    Path::new(".gemini/tmp").join(if slug.is_empty() { "project" } else { slug })
+    let slug = || project::slug(session.cwd.as_deref());
+    PathBuf::from(project::TMP).join(session.project.clone().unwrap_or_else(slug))
 }
 
 /// Writes whole lines; an answer is written when its calls have their results.
@@ -45,23 +39,51 @@ pub(super) struct GeminiWriter {
     losses: Losses,
     written: u64,
     at: Timestamp,
+    /// The ids that stand in the file: a message of the same id would take the place of the other.
+    ids: HashSet<String>,
+    /// Whether the agent's own file stands before what is written.
+    is_behind: bool,
+    has_lines: bool,
 }
 
 impl GeminiWriter {
     pub(super) fn new(session: &Session) -> Self {
-        let at = session.created_at;
-        Self { session: session.clone(), answers: Answers::default(), losses: Losses::default(), written: 0, at }
+        Self {
+            session: session.clone(),
+            answers: Answers::default(),
+            losses: Losses::default(),
+            written: 0,
+            at: session.created_at,
+            ids: HashSet::new(),
+            is_behind: false,
+            has_lines: false,
+        }
     }
 
     fn id(&mut self) -> String {
-        self.written += 1;
-        self.session.made("message", self.written).to_string()
+        loop {
+            self.written += 1;
+            let id = self.session.made("message", self.written).to_string();
+            if self.ids.insert(id.clone()) {
+                return id;
+            }
+        }
+    }
+
+    fn line(&mut self, line: &Value, out: &mut Vec<u8>) {
+        self.has_lines = true;
+        write_line(line, out);
+    }
+
+    fn note(&mut self, line: &Line) {
+        self.ids.extend(line.id.0.clone());
+        self.at = line.timestamp.as_deref().and_then(Timestamp::parse).unwrap_or(self.at);
     }
 
     fn answers(&mut self, out: &mut Vec<u8>) {
         for answer in self.answers.take(&mut self.losses) {
             let line = self.answer(answer);
-            write_line(&line, out);
+            self.line(&line, out);
         }
     }
 
@@ -149,10 +171,10 @@ impl Writer for GeminiWriter {
         let cwd = session.cwd.as_deref().map(|cwd| cwd.to_string_lossy().into_owned()).unwrap_or_default();
         // The program looks at a session's folder and not at this; it is only to be there.
         let project = blake3::hash(cwd.as_bytes()).to_hex().to_string();
-        let (start, last) = (time(session.created_at), time(session.updated_at));
+        let start = time(session.created_at);
         let id = session.uuid().to_string();
-        let header =
-            json!({"sessionId": id, "projectHash": project, "startTime": start, "lastUpdated": last, "kind": "main"});
+        // Without `lastUpdated` it is as new as its file: the program removes at its start what was last gone on with a month ago.
+        let header = json!({"sessionId": id, "projectHash": project, "startTime": start, "kind": "main"});
         write_line(&header, out);
     }
 
@@ -176,25 +198,64 @@ impl Writer for GeminiWriter {
             self.answers(out);
             let said = self.user(&pieces);
             if message.standing == Standing::Summary {
-                write_line(&json!({"$set": {"messages": [said]}}), out);
+                self.line(&json!({"$set": {"messages": [said]}}), out);
             } else {
                 self.losses.add(lost::INJECTED, u64::from(message.standing == Standing::Injected));
-                write_line(&said, out);
+                self.line(&said, out);
             }
         } else if self.answers.are_settled() {
             self.answers(out);
         }
     }
 
+    fn carry(&mut self, record: &[u8], out: &mut Vec<u8>) -> bool {
+        let Ok((line, _)) = read::<Line>(record) else { return false };
+        // A list of messages takes the place of all that stands before it, which is its purpose, or there is nothing.
+        let is_list = line.set.0.as_ref().is_some_and(|set| set.replaces() || !self.has_lines);
+        if !line.is_message() && !is_list {
+            return false;
+        }
+        self.answers(out);
+        self.note(&line);
+        self.has_lines = true;
+        match read::<Value>(record) {
+            Ok((mut list, _)) if is_list => {
+                let set = list.get_mut("$set").and_then(Value::as_object_mut);
+                set.map(|set| set.remove("lastUpdated"));
+                write_line(&list, out);
+            }
+            _ => {
+                out.extend_from_slice(&compact(record));
+                out.push(b'\n');
+            }
+        }
+        true
+    }
+
+    fn keep(&mut self, record: &[u8]) -> bool {
+        let Ok((line, _)) = read::<Line>(record) else { return true };
+        if line.is_header() && line.session_id.as_deref() != Some(self.session.uuid().to_string().as_str()) {
+            return false;
+        }
+        self.note(&line);
+        self.is_behind = true;
+        true
+    }
+
     fn finish(&mut self, out: &mut Vec<u8>) -> Written {
         self.answers(out);
-        let mut set = json!({"lastUpdated": time(self.session.updated_at)});
-        if let (Some(title), Some(fields)) = (&self.session.title, set.as_object_mut()) {
-            fields.insert("summary".to_owned(), json!(title));
+        let mut set = Map::new();
+        if self.is_behind && self.has_lines {
+            set.insert("lastUpdated".to_owned(), json!(time(self.session.updated_at)));
         }
-        write_line(&json!({ "$set": set }), out);
+        if let Some(title) = &self.session.title {
+            set.insert("summary".to_owned(), json!(title));
+        }
+        if !set.is_empty() {
+            write_line(&json!({ "$set": set }), out);
+        }
         let marker = |cwd: &PathBuf| Companion {
-            path: folder(&self.session).join(".project_root"),
+            path: folder(&self.session).join(project::MARK),
             bytes: cwd.to_string_lossy().into_owned().into_bytes(),
             shared: false,
         };

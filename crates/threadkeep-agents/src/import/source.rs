@@ -17,6 +17,7 @@ use super::report::{Outcome, Waiting};
 use super::whole::{self, Remembered};
 use crate::codec::{Codec, Continues, Findings, KnownRecord, Place, Record, Shape, SourceReader, ThreadFacts};
 use crate::companion::Companion;
+use crate::json::compact;
 use crate::segments::{Position, Segment, Segments};
 use crate::text::Text;
 
@@ -131,6 +132,13 @@ impl Import<'_> {
             return Ok(None);
         };
         run.reader = self.codec.reader(&self.file.path, Some(&source.state));
+        if self.stands_in_another_form(&source)? {
+            // Its records are mapped to items that have other bytes, so they are placed once more.
+            run.said = self.with_files_beside(run.reader.facts());
+            run.reader = self.codec.reader(&self.file.path, None);
+            run.read_until = known.end.offset;
+            return Ok(None);
+        }
         let mut after = -1;
         loop {
             let page = self.store.known_records(&self.file.key, after, KNOWN_PAGE)?;
@@ -161,6 +169,15 @@ impl Import<'_> {
             run.said.cwd = run.said.cwd.take().filter(|_| details.cwd.is_some());
         }
         Ok(Some(known.rest))
+    }
+
+    /// Whether the thread of a file has another one that holds the same records in another form.
+    fn stands_in_another_form(&self, source: &SourceFile) -> Result<bool, Failure> {
+        let (Some(_), Some(thread)) = (self.codec.other_form(&self.file.path), &source.thread) else {
+            return Ok(false);
+        };
+        let is_other = |other: &SourceFile| self.codec.shape(other.path.as_ref(), &[]) != Shape::Lines;
+        Ok(self.store.sources(thread)?.iter().any(is_other))
     }
 }
 
@@ -260,6 +277,10 @@ struct Run<'a> {
     live: Option<LiveThread>,
     /// Whether the thread is in the store, so that items of this file may be too: another file may have brought them.
     exists: bool,
+    /// The part of a file of lines that an earlier import has read and this one reads again.
+    read_until: u64,
+    /// Whether records that differ in space alone are one ([`Codec::other_form`]).
+    ignores_space: bool,
     /// The last item, if it was certainly not stored before: then what follows it was not either.
     newest: Option<ItemId>,
     /// The beginning of the file has changed, so its map is written anew.
@@ -297,6 +318,8 @@ impl<'a> Run<'a> {
             live: None,
             exists: thread.is_some(),
             thread,
+            read_until: 0,
+            ignores_space: import.codec.other_form(&import.file.path).is_some(),
             newest: None,
             replace: stored.is_some(),
             was_unfinished: stored.as_ref().is_some_and(|source| source.size == UNFINISHED),
@@ -330,6 +353,7 @@ impl<'a> Run<'a> {
                 self.count_record();
                 self.bytes += bytes.len();
                 let bytes = Bytes { is_made, ..self.screen(bytes)? };
+                let plain = self.ignores_space.then(|| compact(&bytes.read));
                 match self.reader.record(bytes.kept()) {
                     Ok(record) if record.place == Place::Beside => {
                         self.count_beside(bytes.kept());
@@ -337,7 +361,7 @@ impl<'a> Run<'a> {
                     }
                     Ok(record) => {
                         self.has_items = true;
-                        let key = self.reader.key();
+                        let key = self.reader.key().or(plain);
                         self.batch.push(Pending::Record { offset, bytes, record, key });
                     }
                     Err(skip) => {
@@ -384,7 +408,8 @@ impl<'a> Run<'a> {
 
     /// Counts a record that is kept beside the tree: of a session that is read as a whole, it may be one that was kept before.
     fn count_beside(&mut self, bytes: &[u8]) {
-        let known = !self.import.shape.grows() && self.remembered.note(bytes, &self.earlier);
+        let is_read_again = self.position.offset <= self.read_until;
+        let known = is_read_again || (!self.import.shape.grows() && self.remembered.note(bytes, &self.earlier));
         let counts = &mut self.outcome.items;
         *(if known { &mut counts.unchanged } else { &mut counts.imported }) += 1;
     }
@@ -668,7 +693,10 @@ impl<'a> Run<'a> {
                 && self.has_changed(thread, id, &item.content)?
             {
                 let bytes = std::mem::take(&mut item.content);
-                self.count_beside(&bytes);
+                match self.import.shape {
+                    Shape::Lines => self.outcome.items.unchanged += 1,
+                    _ => self.count_beside(&bytes),
+                }
                 segment.part = ImportPart::Beside { bytes };
             }
             self.settle(segment, &stored);
@@ -681,6 +709,10 @@ impl<'a> Run<'a> {
     fn has_changed(&self, thread: &ThreadId, id: ItemId, bytes: &[u8]) -> Result<bool, Failure> {
         let address = self.import.store.address_of(thread, id)?;
         match self.import.store.item(thread, address) {
+            // Lines are not changed in place: they differ in space alone, or in what is masked.
+            Ok(item) if self.import.shape == Shape::Lines => {
+                Ok(item.redaction.is_none() && item.content != bytes && compact(&item.content) == compact(bytes))
+            }
             Ok(item) => Ok(item.redaction.is_none() && item.content != bytes),
             Err(Error::Corrupt { .. }) => Ok(false),
             Err(error) => Err(error.into()),

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use threadkeep::{Timestamp, Usage};
 
 use crate::conversation::{Author, Block, MediaData, Message, Standing};
+use crate::json::{read, str_at, u64_at, word_at};
 use crate::writer::{Answers, Losses, Session, WholeAnswer, Writer, Written, is_picture, lost, texts};
 
 /// The version that is claimed where the thread came from another agent.
@@ -61,7 +62,8 @@ impl OpenCodeWriter {
     /// An id that is greater than all before it.
     fn made(&mut self, kind: &str) -> String {
         self.written += 1;
-        let at = millis(self.session.created_at).saturating_mul(0x1000).saturating_add(self.written);
+        // Behind all ids of records that stand before it: those have been made in their own milliseconds.
+        let at = self.at.saturating_add(1).saturating_mul(0x1000).saturating_add(self.written);
         format!("{kind}_{:012x}{}", at & 0xffff_ffff_ffff, tail(&self.session, kind, self.written))
     }
 
@@ -88,15 +90,20 @@ impl OpenCodeWriter {
             part.insert("messageID".to_owned(), message.clone());
             list.push(Value::Object(part));
         }
+        self.put(&json!({"info": info, "parts": list}), out);
+    }
+
+    fn put(&mut self, element: &Value, out: &mut Vec<u8>) {
         if !std::mem::take(&mut self.is_first) {
             out.extend_from_slice(b",\n");
         }
-        out.extend_from_slice(json!({"info": info, "parts": list}).to_string().as_bytes());
+        out.extend_from_slice(element.to_string().as_bytes());
     }
 
     fn user(&mut self, parts: Vec<Map<String, Value>>, at: Option<Timestamp>, out: &mut Vec<u8>) {
         let (provider, model) = self.model(None);
-        let (id, at) = (self.made("msg"), self.pass(at));
+        let at = self.pass(at);
+        let id = self.made("msg");
         let info = json!({
             "id": id, "sessionID": self.id, "role": "user", "time": {"created": at}, "agent": "build",
             "model": {"providerID": provider, "modelID": model},
@@ -111,7 +118,8 @@ impl OpenCodeWriter {
             self.user(Vec::new(), answer.at, out);
         }
         let (provider, model) = self.model(answer.model.as_deref());
-        let (id, at) = (self.made("msg"), self.pass(answer.at));
+        let at = self.pass(answer.at);
+        let id = self.made("msg");
         let finish = if answer.calls.is_empty() { "stop" } else { "tool-calls" };
         let mut info = json!({
             "id": id, "sessionID": self.id, "role": "assistant", "time": {"created": at, "completed": at},
@@ -256,11 +264,53 @@ impl Writer for OpenCodeWriter {
         }
     }
 
+    fn carry(&mut self, record: &[u8], out: &mut Vec<u8>) -> bool {
+        let Ok((record, _)) = read::<Value>(record) else { return false };
+        let Some(element) = own(&record, &self.id) else { return false };
+        self.answers(out);
+        let info = element.get("info").unwrap_or(&Value::Null);
+        self.at = self.at.max(u64_at(info.get("time").unwrap_or(&Value::Null), "created"));
+        if str_at(info, "role") == "user" {
+            self.prompt = word_at(info, "id").map(str::to_owned);
+        }
+        self.put(&element, out);
+        true
+    }
+
     fn finish(&mut self, out: &mut Vec<u8>) -> Written {
         self.answers(out);
         out.extend_from_slice(b"\n]}\n");
         Written { companions: Vec::new(), losses: self.losses.take() }
     }
+}
+
+/// A message of this session as the program takes it, of whichever form it lay in; nothing for one of another session, since ids are of
+/// one session alone, and for one that lacks what the program wants: it leaves off in the middle then.
+fn own(record: &Value, session: &str) -> Option<Value> {
+    let inner = ["info", "json", "data"].iter().find_map(|key| record.get(key)?.as_object())?;
+    let mut info = inner.clone();
+    let id = word_at(record, "id").map(str::to_owned).or_else(|| Some(inner.get("id")?.as_str()?.to_owned()))?;
+    let of = inner.get("sessionID").or_else(|| record.get("session_id")).and_then(Value::as_str);
+    let wanted: &[&str] = match inner.get("role")?.as_str()? {
+        "user" => &["time", "agent", "model"],
+        "assistant" => &["time", "parentID", "modelID", "providerID", "mode", "agent", "path", "cost", "tokens"],
+        _ => return None,
+    };
+    if of != Some(session) || wanted.iter().any(|key| !inner.contains_key(*key)) {
+        return None;
+    }
+    info.insert("id".to_owned(), json!(id));
+    info.insert("sessionID".to_owned(), json!(session));
+    let mut parts = Vec::new();
+    for part in record.get("parts").and_then(Value::as_array).into_iter().flatten() {
+        let mut body = ["json", "data"].iter().find_map(|key| part.get(key)?.as_object()).or(part.as_object())?.clone();
+        let part_id = body.get("id").or_else(|| part.get("id"))?.clone();
+        body.insert("id".to_owned(), part_id);
+        body.insert("sessionID".to_owned(), json!(session));
+        body.insert("messageID".to_owned(), json!(id));
+        parts.push(Value::Object(body));
+    }
+    Some(json!({"info": info, "parts": parts}))
 }
 
 fn tokens(usage: Usage) -> Value {

@@ -84,7 +84,7 @@ fn gemini(bytes: &[u8]) -> Result<Told, String> {
     let mut told = Told::default();
     let mut ids = BTreeSet::new();
     let header = lines.first().ok_or("nothing")?;
-    for key in ["sessionId", "projectHash", "startTime", "lastUpdated"] {
+    for key in ["sessionId", "projectHash", "startTime"] {
         text(header, key)?;
     }
     for line in &lines[1..] {

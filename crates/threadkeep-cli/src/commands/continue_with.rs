@@ -7,7 +7,7 @@ use std::process::Command;
 
 use clap::Args;
 use serde_json::json;
-use threadkeep_agents::export::{Before, Export};
+use threadkeep_agents::export::{Before, Export, Exported};
 use threadkeep_agents::writer::Invocation;
 
 use super::App;
@@ -85,11 +85,10 @@ pub(super) fn run(args: &ContinueArgs, app: &mut App) -> Outcome {
                 (steps, to::placed(export, &installed, &placing))
             }
             None => {
-                let file = hand_over(export)?;
+                let (file, exported) = hand_over(export)?;
                 handed = file.parent().map(Path::to_owned);
                 let taking = codec.taking_in(&file).ok_or_else(unable)?;
-                let document = json!({"agent": codec.agent(), "file": file.display().to_string()});
-                (Steps { taking: Some(taking), ..steps }, document)
+                (Steps { taking: Some(taking), ..steps }, to::document(export, &file, &exported))
             }
         };
         veil.tell(("record", "records"));
@@ -126,7 +125,7 @@ fn folder(export: &Export<'_>) -> Result<PathBuf, Failure> {
 }
 
 /// Writes a session that the agent is to take in from a file.
-fn hand_over(export: &Export<'_>) -> Result<PathBuf, Failure> {
+fn hand_over(export: &Export<'_>) -> Result<(PathBuf, Exported), Failure> {
     let folder = std::env::temp_dir().join(format!("threadkeep-{}-{}", export.session().uuid(), std::process::id()));
     fs::DirBuilder::new().mode(0o700).create(&folder)?;
     let file = folder.join("session.json");
@@ -134,7 +133,7 @@ fn hand_over(export: &Export<'_>) -> Result<PathBuf, Failure> {
     let exported = export.write(&mut |bytes| std::io::Write::write_all(&mut out, bytes).map_err(Failure::from))?;
     std::io::Write::flush(&mut out)?;
     to::tell_losses(&exported);
-    Ok(file)
+    Ok((file, exported))
 }
 
 /// What is run, and where.

@@ -130,13 +130,13 @@ pub(crate) fn home(codec: &dyn Codec, placing: &PlacingArgs) -> Result<(PathBuf,
 }
 
 /// What a program is told of an export.
-fn document(export: &Export<'_>, path: &Path, exported: &Exported) -> Value {
+pub(crate) fn document(export: &Export<'_>, path: &Path, exported: &Exported) -> Value {
     let losses: Vec<Value> =
         exported.losses.iter().map(|loss| json!({"what": loss.what, "count": loss.count})).collect();
     json!({
         "thread": export.thread(),
         "agent": export.codec().agent(),
-        "session": export.session().uuid(),
+        "session": export.codec().session_id(export.session()),
         "file": path.display().to_string(),
         "bytes": exported.bytes,
         "written": true,
