@@ -7,6 +7,7 @@
 //! A session may also be a document that its agent writes anew, many small files, or rows of a database. Such a session is
 //! read as a whole when any of it has changed; databases are read in a copy, and each of their sessions is a source of its own.
 
+mod asides;
 mod companions;
 mod database;
 mod files;
@@ -28,6 +29,8 @@ use threadkeep::{Error, Hash, Result, SourceFile, SourceStamp, ThreadId, ThreadP
 use crate::codec::{Codec, Shape};
 use crate::document::Document;
 use crate::segments::Segment;
+use asides::Asides;
+pub(crate) use asides::state_of_codec;
 pub use companions::CompanionCounts;
 use database::Database;
 use files::{Found, Origin};
@@ -373,7 +376,11 @@ impl<'a> Importer<'a> {
             // A fork that holds only what is new stands on its parent's items.
             self.file(parent, all)?;
         }
-        let import = Import { store: self.store, codec: &*codec, file, shape, dry_run: self.options.dry_run };
+        let asides = match &file.origin {
+            Origin::Session(session) => session.database.asides(),
+            Origin::File => Rc::new(Asides::read(&*codec, &file.path)),
+        };
+        let import = Import { store: self.store, codec: &*codec, file, shape, dry_run: self.options.dry_run, asides };
         let outcome = import.run(&mut self.workspaces);
         let nothing_new = matches!(&outcome, Ok(outcome) if outcome.items.imported == 0);
         self.wrote |= !nothing_new && !self.options.dry_run;

@@ -14,6 +14,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, ToSql};
 use serde_json::Value;
 
+use super::asides::Asides;
 use super::files;
 use super::source::Failure;
 use super::whole::{Made, Take, mark_of};
@@ -81,6 +82,7 @@ pub(super) struct Database {
     connection: Connection,
     codec: Arc<dyn Codec>,
     layout: Layout,
+    asides: Rc<Asides>,
     /// Declared last, so that the connection is closed before its files go.
     _folder: Private,
 }
@@ -110,7 +112,15 @@ impl Database {
         let connection = open(&copy).map_err(|error| reason(&error))?;
         let tables = tables(&connection).map_err(|error| reason(&error))?;
         let known = codecs.iter().find_map(|codec| Some((Arc::clone(codec), codec.layout(&tables)?)));
-        Ok(known.map(|(codec, layout)| Self { connection, codec, layout, _folder: folder }))
+        Ok(known.map(|(codec, layout)| {
+            let asides = Rc::new(Asides::read(&*codec, path));
+            Self { connection, codec, layout, asides, _folder: folder }
+        }))
+    }
+
+    /// What stands beside it.
+    pub(super) fn asides(&self) -> Rc<Asides> {
+        Rc::clone(&self.asides)
     }
 
     /// The codec that knows it.
