@@ -143,6 +143,7 @@ fn cell(value: &Value) -> Cell {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` takes")]
 fn failed(error: rusqlite::Error) -> Error {
     Error::Invalid { field: "session", reason: format!("it can't be put into a database of its agent: {error}") }
 }
