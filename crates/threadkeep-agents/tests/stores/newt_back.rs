@@ -32,7 +32,7 @@ fn rows(db: &Connection, table: &str) -> Vec<Vec<(String, Value)>> {
     // A number that the engine gives to rows, in whatever order they come; times of roadmaps are not kept.
     let left = ["receipt_order", "created_at_claim", "updated_at_claim"];
     let mut rows = db.prepare(&format!("SELECT * FROM {table} ORDER BY rowid")).unwrap();
-    let names: Vec<String> = rows.column_names().into_iter().map(str::to_owned).collect();
+    let names: Vec<String> = rows.column_names().map(str::to_owned).collect();
     let row = |row: &rusqlite::Row<'_>| {
         let cells =
             names.iter().enumerate().filter(|(_, name)| table == "conversations" || !left.contains(&name.as_str()));

@@ -273,6 +273,9 @@ pub(super) fn refusals(db: &Connection) -> Vec<String> {
     found
 }
 
+/// The receipts of a database: their conversations, active prompts and roots.
+type Known = BTreeMap<String, (String, Option<String>, String)>;
+
 /// Everything that newt would refuse of receipts and artifacts: their digests, their chains, what they point at, the last witness.
 pub(super) fn receipt_refusals(db: &Connection) -> Vec<String> {
     let mut found = Vec::new();
@@ -283,7 +286,7 @@ pub(super) fn receipt_refusals(db: &Connection) -> Vec<String> {
            FROM prompt_receipts ORDER BY receipt_order")
         .unwrap();
     let mut rows = receipts.query([]).unwrap();
-    let mut known: BTreeMap<String, (String, Option<String>, String)> = BTreeMap::new();
+    let mut known = Known::new();
     while let Some(row) = rows.next().unwrap() {
         let text = |at: usize| row.get::<_, String>(at).unwrap();
         let maybe = |at: usize| row.get::<_, Option<String>>(at).unwrap();
@@ -334,6 +337,11 @@ pub(super) fn receipt_refusals(db: &Connection) -> Vec<String> {
         }
         known.insert(id.clone(), (conversation, active.or(Some(id)), root));
     }
+    artifact_refusals(db, &known, &mut found);
+    found
+}
+
+fn artifact_refusals(db: &Connection, known: &Known, found: &mut Vec<String>) {
     let mut artifacts = db
         .prepare("SELECT id, conversation_id, writer_fingerprint, prev_hash, prompt_id, root_prompt_id, kind, relation, seq, locator, body,
            metadata, ts_claim, encoding_version, artifact_hash FROM prompt_artifacts ORDER BY conversation_id, seq")
@@ -377,7 +385,6 @@ pub(super) fn receipt_refusals(db: &Connection) -> Vec<String> {
     if witnesses != tips {
         found.push("the witnesses of artifacts are others".to_owned());
     }
-    found
 }
 
 #[test]
