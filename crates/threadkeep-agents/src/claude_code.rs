@@ -13,7 +13,7 @@ use threadkeep::{Kind, Timestamp, View, ViewCodec};
 
 use self::facts::Gathered;
 use self::line::Line;
-use crate::codec::{Codec, KnownRecord, Place, Record, RecordNo, Skip, SourceReader, ThreadFacts};
+use crate::codec::{Aside, Codec, KnownRecord, Place, Record, RecordNo, Skip, SourceReader, ThreadFacts};
 use crate::conversation::Message;
 use crate::facts::is_uuid;
 use crate::json::{Word, read};
@@ -73,13 +73,14 @@ impl Codec for ClaudeCode {
         vec![path.with_extension("meta.json")]
     }
 
-    fn add_beside(&self, bytes: &[u8], facts: &mut ThreadFacts) {
-        if facts.parent_session.is_some()
-            && let Some(agent) = sub_agent(bytes)
-        {
-            facts.persona = facts.persona.take().or(agent.role);
-            facts.title = facts.title.take().or(agent.description);
-        }
+    fn aside(&self, _session: &Path, _path: &Path, bytes: &[u8]) -> Option<Aside> {
+        let agent = sub_agent(bytes)?;
+        Some(Aside::new(move |facts| {
+            if facts.parent_session.is_some() {
+                facts.persona = facts.persona.take().or_else(|| agent.role.clone());
+                facts.title = facts.title.take().or_else(|| agent.description.clone());
+            }
+        }))
     }
 
     fn message(&self, _kind: &Kind, content: &[u8]) -> Option<Message> {

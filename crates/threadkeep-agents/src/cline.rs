@@ -12,7 +12,7 @@ use serde_json::Value;
 use threadkeep::{Timestamp, Usage};
 
 use crate::blocks::anthropic;
-use crate::codec::{Shape, ThreadFacts};
+use crate::codec::{Aside, Shape, ThreadFacts};
 use crate::conversation::Block;
 use crate::json::{first_text, labelled, str_at, time_at, u64_at, word_at};
 use crate::lines::{Entry, Format, NOTE_CHARS, Tokens, Voice, folder, stem};
@@ -167,8 +167,8 @@ impl Format for Cline {
         }
     }
 
-    fn add_beside(self, bytes: &[u8], facts: &mut ThreadFacts) {
-        beside::add(bytes, facts);
+    fn aside(self, bytes: &[u8]) -> Option<Aside> {
+        beside::read_aside(bytes)
     }
 
     fn root(self) -> Option<&'static str> {

@@ -14,7 +14,7 @@ use crate::conversation::Message;
 use crate::homes;
 use crate::replay::Replay;
 use crate::text::Grammar;
-use crate::writer::{Home, Invocation, Session, Writer};
+use crate::writer::{Home, Invocation, Session, StoreWriter, Writer};
 
 /// The number of a record among the *placed* records of its source, from 0.
 pub type RecordNo = u32;
@@ -220,13 +220,35 @@ pub enum Below {
     Within(&'static str, PathBuf),
 }
 
-/// Reads one file, record by record, in file order.
-pub trait SourceReader: Send {
-    /// Takes what stands beside the session in a small file that [`Codec::beside`] names. Called before any record.
-    fn beside(&mut self, path: &Path, bytes: &[u8]) {
-        let _ = (path, bytes);
+/// What a small file beside sessions says of them.
+pub struct Aside {
+    tell: Box<dyn Fn(&mut ThreadFacts)>,
+    /// What else it holds that belongs to the session.
+    pub companions: Vec<Companion>,
+    /// What is wrong with it, for people.
+    pub remarks: Vec<String>,
+}
+
+impl Aside {
+    /// What it adds to what a session says itself.
+    pub fn new(tell: impl Fn(&mut ThreadFacts) + 'static) -> Self {
+        Self { tell: Box::new(tell), companions: Vec::new(), remarks: Vec::new() }
     }
 
+    /// Adds it.
+    pub fn tell(&self, facts: &mut ThreadFacts) {
+        (self.tell)(facts);
+    }
+}
+
+impl fmt::Debug for Aside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Aside").field("companions", &self.companions).finish_non_exhaustive()
+    }
+}
+
+/// Reads one file, record by record, in file order.
+pub trait SourceReader: Send {
     /// Takes a document without its records ([`crate::document::frame`]). Called before any record.
     fn frame(&mut self, bytes: &[u8]) {
         let _ = bytes;
@@ -234,6 +256,9 @@ pub trait SourceReader: Send {
 
     /// Takes back a record that an earlier run placed. Called in placement order, before any new record.
     fn known(&mut self, record: &KnownRecord<'_>);
+
+    /// Takes note that the next record is not as it stands in the file: secrets are masked in it.
+    fn masked(&mut self) {}
 
     /// Places one record.
     ///
@@ -382,9 +407,12 @@ pub trait Codec: ViewCodec {
         None
     }
 
-    /// Adds what a file of [`Codec::beside`] says to what is known of the thread.
-    fn add_beside(&self, bytes: &[u8], facts: &mut ThreadFacts) {
-        let _ = (bytes, facts);
+    /// Reads a file that [`Codec::beside`] names for a session; gives what adds its words to what is known of a thread.
+    ///
+    /// Asked once for each file: of a database once for all of its sessions, with the path of the database.
+    fn aside(&self, session: &Path, path: &Path, bytes: &[u8]) -> Option<Aside> {
+        let _ = (session, path, bytes);
+        None
     }
 
     /// What a record says to another agent; nothing for settings, telemetry and what is damaged.
@@ -420,6 +448,11 @@ pub trait Codec: ViewCodec {
     /// Begins a file of this agent, if sessions can be written for it.
     fn writer(&self, session: &Session) -> Option<Box<dyn Writer>> {
         let _ = session;
+        None
+    }
+
+    /// Begins a database of this agent, if it keeps its sessions in one and whole threads can be written into it.
+    fn store_writer(&self) -> Option<Box<dyn StoreWriter>> {
         None
     }
 

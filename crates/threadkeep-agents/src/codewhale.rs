@@ -5,6 +5,7 @@ mod beside;
 mod index;
 mod message;
 mod session;
+mod state;
 mod table;
 mod view;
 mod write;
@@ -14,11 +15,12 @@ use std::path::{Path, PathBuf};
 use threadkeep::{Kind, View, ViewCodec};
 
 pub use self::index::thread_names;
-use crate::codec::{Codec, Layout, Query, Shape, Skip, SourceReader, Tables};
+use crate::codec::{Aside, Codec, Layout, Query, Shape, Skip, SourceReader, TITLE_CHARS, Tables};
 use crate::companion::Shared;
 use crate::conversation::Message;
+use crate::json::one_line;
 use crate::rows::{Row, columns};
-use crate::writer::{Session, Writer};
+use crate::writer::{Session, StoreWriter, Writer};
 
 /// The format tag and short name.
 const NAME: &str = "codewhale";
@@ -26,6 +28,8 @@ const NAME: &str = "codewhale";
 const DATABASE: &str = "state.db";
 /// The file beside the database that names threads.
 pub(crate) const INDEX: &str = "session_index.jsonl";
+/// The folder beside sessions that holds the goal of each.
+const GOALS: &str = ".goals";
 
 /// The codec of CodeWhale's databases, schema versions 1 to 5 and what was before them, and of its sessions.
 ///
@@ -70,8 +74,24 @@ impl Codec for CodeWhale {
     }
 
     fn beside(&self, path: &Path) -> Vec<PathBuf> {
-        // A session of a database has the database's path with its own id behind it.
-        path.parent().map(|folder| folder.join(INDEX)).filter(|_| !is_session(path)).into_iter().collect()
+        let Some(folder) = path.parent() else { return Vec::new() };
+        match path.file_name().filter(|_| is_session(path)) {
+            Some(name) => vec![folder.join(GOALS).join(name)],
+            None => vec![folder.join(INDEX)],
+        }
+    }
+
+    fn aside(&self, session: &Path, path: &Path, bytes: &[u8]) -> Option<Aside> {
+        if path.parent().is_some_and(|folder| folder.ends_with(GOALS)) {
+            return Some(beside::sidecar(session, bytes));
+        }
+        let names = thread_names(bytes);
+        // The database is the truth; the index names what it does not.
+        Some(Aside::new(move |facts| {
+            let named = facts.session_id.as_ref().and_then(|id| names.get(id));
+            let named = named.map(|name| one_line(name, TITLE_CHARS)).filter(|name| !name.is_empty());
+            facts.title = facts.title.take().or(named);
+        }))
     }
 
     fn layout(&self, tables: &Tables) -> Option<Layout> {
@@ -88,6 +108,10 @@ impl Codec for CodeWhale {
 
     fn writer(&self, session: &Session) -> Option<Box<dyn Writer>> {
         Some(Box::new(write::CodeWhaleWriter::new(session)))
+    }
+
+    fn store_writer(&self) -> Option<Box<dyn StoreWriter>> {
+        Some(Box::new(state::StateWriter::new().ok()?))
     }
 
     fn reader(&self, path: &Path, _state: Option<&[u8]>) -> Box<dyn SourceReader> {

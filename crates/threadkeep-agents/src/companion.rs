@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use threadkeep::{NewGoal, RunStatus, Status};
+use threadkeep::{JobStatus, NewGoal, RunStatus, Status};
 
 /// Something that belongs to a conversation.
 #[derive(Debug, Clone, PartialEq)]
@@ -167,6 +167,14 @@ pub enum Shared {
         /// JSON.
         rationale: Option<String>,
     },
+}
+
+/// What becomes of a job of an agent's when it is brought: it is paused where it has not ended, since its agent may still run it.
+pub fn job_status(word: &str) -> JobStatus {
+    match JobStatus::from_word(word) {
+        ended @ (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled) => ended,
+        _ => JobStatus::Paused,
+    }
 }
 
 /// What a part of a run is, with ids as its agent writes them.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use threadkeep::{Timestamp, Usage};
 
 use crate::blocks::{anthropic, call, text};
-use crate::codec::{Shape, ThreadFacts};
+use crate::codec::{Aside, Shape, ThreadFacts};
 use crate::conversation::Block;
 use crate::json::{path_of_uri, read, str_at, text_of, u64_at, word_at};
 use crate::lines::{Entry, Format, Tokens, Voice, stem};
@@ -94,17 +94,19 @@ impl Format for Continue {
         vec![path.with_file_name(INDEX)]
     }
 
-    fn add_beside(self, bytes: &[u8], facts: &mut ThreadFacts) {
-        let Ok((Value::Array(sessions), _)) = read::<Value>(bytes) else { return };
-        let Some(id) = facts.session_id.as_deref() else { return };
-        let Some(session) = sessions.iter().find(|session| str_at(session, "sessionId") == id) else { return };
-        let created = session.get("dateCreated").map(text_of).and_then(|millis| millis.parse::<i64>().ok());
-        let created = created.filter(|millis| *millis > 0).map(Timestamp);
-        facts.created_at = facts.created_at.or(created);
-        if facts.title.is_none() {
-            let title = word_at(session, "title").filter(|title| !UNTITLED.contains(title));
-            facts.title = title.map(str::to_owned);
-        }
+    fn aside(self, bytes: &[u8]) -> Option<Aside> {
+        let Ok((Value::Array(sessions), _)) = read::<Value>(bytes) else { return None };
+        Some(Aside::new(move |facts| {
+            let Some(id) = facts.session_id.as_deref() else { return };
+            let Some(session) = sessions.iter().find(|session| str_at(session, "sessionId") == id) else { return };
+            let created = session.get("dateCreated").map(text_of).and_then(|millis| millis.parse::<i64>().ok());
+            let created = created.filter(|millis| *millis > 0).map(Timestamp);
+            facts.created_at = facts.created_at.or(created);
+            if facts.title.is_none() {
+                let title = word_at(session, "title").filter(|title| !UNTITLED.contains(title));
+                facts.title = title.map(str::to_owned);
+            }
+        }))
     }
 }
 

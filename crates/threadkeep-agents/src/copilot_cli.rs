@@ -8,7 +8,7 @@ use serde_json::Value;
 use threadkeep::Usage;
 
 use crate::blocks::{anthropic, call, text};
-use crate::codec::ThreadFacts;
+use crate::codec::{Aside, ThreadFacts};
 use crate::conversation::{Block, MediaData};
 use crate::json::{first_text, labelled, str_at, text_of, time_at, u64_at, word_at};
 use crate::lines::{Entry, Format, Link, NOTE_CHARS, Tokens, Voice, folder, stem};
@@ -59,12 +59,15 @@ impl Format for CopilotCli {
         if is_in_folder(path) { vec![path.with_file_name("workspace.yaml")] } else { Vec::new() }
     }
 
-    fn add_beside(self, bytes: &[u8], facts: &mut ThreadFacts) {
+    fn aside(self, bytes: &[u8]) -> Option<Aside> {
         let text = String::from_utf8_lossy(bytes);
         let value = |key: &str| scalar(&text, key).filter(|value| !value.trim().is_empty());
-        facts.title = value("name").or_else(|| value("summary")).or(facts.title.take());
-        facts.cwd = facts.cwd.take().or_else(|| value("cwd").map(PathBuf::from));
-        facts.git_branch = facts.git_branch.take().or_else(|| value("branch"));
+        let (name, cwd, branch) = (value("name").or_else(|| value("summary")), value("cwd"), value("branch"));
+        Some(Aside::new(move |facts| {
+            facts.title = name.clone().or(facts.title.take());
+            facts.cwd = facts.cwd.take().or_else(|| cwd.clone().map(PathBuf::from));
+            facts.git_branch = facts.git_branch.take().or_else(|| branch.clone());
+        }))
     }
 
     fn root(self) -> Option<&'static str> {

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::blocks::anthropic;
-use crate::codec::PREVIEW_CHARS;
-use crate::codec::{Layout, Shape, Tables, ThreadFacts, is_lines};
+use crate::codec::{Aside, Layout, PREVIEW_CHARS, Shape, Tables, ThreadFacts, is_lines};
 use crate::conversation::Block;
 use crate::facts::shown;
 use crate::json::{first_text, labelled, path_of_uri, read, str_at, word_at};
@@ -95,13 +94,14 @@ impl Format for Cursor {
     }
 
     fn beside(self, path: &Path) -> Vec<PathBuf> {
-        let is_chat = path.to_str().is_some_and(|path| path.contains("state.vscdb#"));
-        is_chat.then(|| path.with_file_name("workspace.json")).into_iter().collect()
+        let is_window = path.file_name().is_some_and(|name| name == "state.vscdb");
+        is_window.then(|| path.with_file_name("workspace.json")).into_iter().collect()
     }
 
-    fn add_beside(self, bytes: &[u8], facts: &mut ThreadFacts) {
-        let Ok((workspace, _)) = read::<Value>(bytes) else { return };
-        facts.cwd = facts.cwd.take().or_else(|| word_at(&workspace, "folder").and_then(path_of_uri));
+    fn aside(self, bytes: &[u8]) -> Option<Aside> {
+        let (workspace, _) = read::<Value>(bytes).ok()?;
+        let folder = word_at(&workspace, "folder").and_then(path_of_uri);
+        Some(Aside::new(move |facts| facts.cwd = facts.cwd.take().or_else(|| folder.clone())))
     }
 }
 

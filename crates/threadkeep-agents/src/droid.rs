@@ -6,7 +6,7 @@ use serde_json::Value;
 use threadkeep::Usage;
 
 use crate::blocks::{anthropic, call, text};
-use crate::codec::ThreadFacts;
+use crate::codec::{Aside, ThreadFacts};
 use crate::conversation::Block;
 use crate::json::{first_text, labelled, parent_at, read, str_at, text_of, time_at, u64_at, word_at};
 use crate::lines::{Entry, Format, Link, NOTE_CHARS, Voice, all_begin_with, own_words, stem};
@@ -78,10 +78,12 @@ impl Format for Droid {
         vec![path.with_extension("settings.json")]
     }
 
-    fn add_beside(self, bytes: &[u8], facts: &mut ThreadFacts) {
-        let Ok((settings, _)) = read::<Value>(bytes) else { return };
-        facts.model = word_at(&settings, "model").map(str::to_owned).or(facts.model.take());
-        facts.usage = facts.usage.or_else(|| settings.get("tokenUsage").map(tokens));
+    fn aside(self, bytes: &[u8]) -> Option<Aside> {
+        let (settings, _) = read::<Value>(bytes).ok()?;
+        Some(Aside::new(move |facts| {
+            facts.model = word_at(&settings, "model").map(str::to_owned).or(facts.model.take());
+            facts.usage = facts.usage.or_else(|| settings.get("tokenUsage").map(tokens));
+        }))
     }
 }
 

@@ -6,6 +6,8 @@
 
 mod install;
 mod plan;
+mod store;
+mod tree;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -14,8 +16,9 @@ use std::sync::Arc;
 use threadkeep::blocking::Store;
 use threadkeep::{Address, Error, Item, ItemQuery, Result, SourceFile, Thread, ThreadId, View, holds_view};
 
-pub use self::install::{Before, Existing, Installed, install};
+pub use self::install::{Before, Existing, Installed, install, install_store};
 use self::plan::Plan;
+pub use self::store::{StoreExport, has_store};
 use crate::codec::Codec;
 use crate::conversation::Message;
 use crate::json::mended;
@@ -318,24 +321,10 @@ impl<'a, 'b, E: From<Error>> Run<'a, 'b, E> {
             // A record that its agent wrote twice says the same.
             return;
         }
-        let Some(mut message) = self.message(item, content) else { return };
+        let Some(mut message) = message_of(&self.export.codecs, item, content) else { return };
         message.created_at = message.created_at.or(Some(item.created_at));
         self.writer.message(&message, &mut self.out);
         self.exported.messages += 1;
-    }
-
-    /// What an item says, whatever format it is in.
-    fn message(&self, item: &Item, content: &[u8]) -> Option<Message> {
-        if let Some(codec) = self.export.codecs.iter().find(|codec| codec.format() == item.format) {
-            return codec.message(&item.kind, content);
-        }
-        let plain = || View::text(item.role.clone(), String::from_utf8_lossy(content));
-        let view = match holds_view(&item.format) {
-            true => serde_json::from_slice(content).unwrap_or_else(|_| plain()),
-            false => plain(),
-        };
-        let role = view.role.clone().or_else(|| item.role.clone());
-        Message::of_view(&item.kind, View { role, ..view })
     }
 
     fn flush(&mut self, from: usize) -> std::result::Result<(), E> {
@@ -356,6 +345,20 @@ impl<'a, 'b, E: From<Error>> Run<'a, 'b, E> {
         self.losses.merge(written.losses);
         Ok(Exported { losses: self.losses.take(), companions: written.companions, ..self.exported })
     }
+}
+
+/// What an item says, whatever format it is in.
+fn message_of(codecs: &[Arc<dyn Codec>], item: &Item, content: &[u8]) -> Option<Message> {
+    if let Some(codec) = codecs.iter().find(|codec| codec.format() == item.format) {
+        return codec.message(&item.kind, content);
+    }
+    let plain = || View::text(item.role.clone(), String::from_utf8_lossy(content));
+    let view = match holds_view(&item.format) {
+        true => serde_json::from_slice(content).unwrap_or_else(|_| plain()),
+        false => plain(),
+    };
+    let role = view.role.clone().or_else(|| item.role.clone());
+    Message::of_view(&item.kind, View { role, ..view })
 }
 
 /// What tells a record from others: its id and its bytes.

@@ -13,7 +13,7 @@ use threadkeep::{Kind, Role, Timestamp, View, ViewCodec};
 
 use self::line::{Class, Line};
 use self::live::{Gathered, Live, Note};
-use crate::codec::{Codec, KnownRecord, Place, Record, RecordNo, Shape, Skip, SourceReader, ThreadFacts};
+use crate::codec::{Aside, Codec, KnownRecord, Place, Record, RecordNo, Shape, Skip, SourceReader, ThreadFacts};
 use crate::conversation::Message;
 use crate::json::read;
 use crate::segments::{Segment, Segments, value_end};
@@ -83,6 +83,18 @@ impl Codec for GeminiCli {
         std::iter::once(project.join(".project_root")).chain(registry).collect()
     }
 
+    fn aside(&self, session: &Path, path: &Path, bytes: &[u8]) -> Option<Aside> {
+        let root = match path.file_name().is_some_and(|name| name == ".project_root") {
+            true => PathBuf::from(String::from_utf8_lossy(bytes).trim()),
+            false => registered(bytes, project(session)?.file_name()?.to_str()?)?,
+        };
+        // The marker in the project's own folder comes first.
+        if !root.is_absolute() {
+            return None;
+        }
+        Some(Aside::new(move |facts| facts.cwd = facts.cwd.take().or_else(|| Some(root.clone()))))
+    }
+
     fn message(&self, kind: &Kind, content: &[u8]) -> Option<Message> {
         view::message(kind, content)
     }
@@ -126,9 +138,8 @@ impl Codec for GeminiCli {
             .parent()
             .filter(|folder| named(folder.parent()) == Some("chats"))
             .and_then(|folder| named(Some(folder)));
-        let project = project(path).and_then(|folder| named(Some(&folder)).map(str::to_owned));
         let parent = parent.map(str::to_owned);
-        Box::new(Reader { gathered, live: Live::default(), stem, parent, project, cwd: None, open: None })
+        Box::new(Reader { gathered, live: Live::default(), stem, parent, open: None })
     }
 }
 
@@ -136,6 +147,13 @@ impl Codec for GeminiCli {
 fn project(path: &Path) -> Option<PathBuf> {
     let chats = path.ancestors().skip(1).take(2).find(|folder| named(Some(folder)) == Some("chats"))?;
     chats.parent().map(Path::to_owned)
+}
+
+/// The folder of a project by what the agent calls it, as its register of projects has it.
+fn registered(register: &[u8], project: &str) -> Option<PathBuf> {
+    let (register, _) = read::<Value>(register).ok()?;
+    let mut projects = register.get("projects")?.as_object()?.iter();
+    projects.find(|(_, slug)| slug.as_str() == Some(project)).map(|(root, _)| PathBuf::from(root))
 }
 
 fn named(folder: Option<&Path>) -> Option<&str> {
@@ -193,28 +211,11 @@ struct Reader {
     stem: String,
     /// The session whose sub-agent this is, by the folder.
     parent: Option<String>,
-    /// What the agent calls the project.
-    project: Option<String>,
-    cwd: Option<PathBuf>,
     /// The last record, if its agent is still at work on it.
     open: Option<RecordNo>,
 }
 
 impl SourceReader for Reader {
-    fn beside(&mut self, path: &Path, bytes: &[u8]) {
-        if path.file_name().is_some_and(|name| name == ".project_root") {
-            let root = String::from_utf8_lossy(bytes).trim().to_owned();
-            self.cwd = Some(PathBuf::from(root)).filter(|root| root.is_absolute());
-        } else if self.cwd.is_none()
-            && let Ok((Value::Object(registry), _)) = read::<Value>(bytes)
-            && let Some(Value::Object(projects)) = registry.get("projects")
-        {
-            let ours =
-                projects.iter().find(|(_, slug)| slug.as_str().is_some() && slug.as_str() == self.project.as_deref());
-            self.cwd = ours.map(|(root, _)| PathBuf::from(root)).filter(|root| root.is_absolute());
-        }
-    }
-
     fn frame(&mut self, bytes: &[u8]) {
         if let Ok((line, _)) = read::<Line>(bytes) {
             self.gathered.note_header(&line);
@@ -265,7 +266,6 @@ impl SourceReader for Reader {
 
     fn facts(&self) -> ThreadFacts {
         let mut facts = self.gathered.facts(&self.stem);
-        facts.cwd.clone_from(&self.cwd);
         if self.gathered.is_subagent() || self.parent.is_some() {
             facts.parent_session.clone_from(&self.parent);
             facts.source = Some("subagent".to_owned());

@@ -6,7 +6,7 @@ use serde_json::Value;
 use threadkeep::Timestamp;
 
 use crate::blocks::{anthropic, call, text};
-use crate::codec::{TITLE_CHARS, ThreadFacts};
+use crate::codec::{Aside, TITLE_CHARS, ThreadFacts};
 use crate::conversation::Block;
 use crate::facts::shown;
 use crate::json::{first_text, labelled, read, str_at, time_at, word_at};
@@ -84,22 +84,24 @@ impl Format for GrokBuild {
         vec![path.with_file_name("summary.json")]
     }
 
-    fn add_beside(self, bytes: &[u8], facts: &mut ThreadFacts) {
-        let Ok((summary, _)) = read::<Value>(bytes) else { return };
-        let word = |key: &str| word_at(&summary, key).map(str::to_owned);
-        let info = summary.get("info").unwrap_or(&Value::Null);
-        facts.session_id = word_at(info, "id").map(str::to_owned).or(facts.session_id.take());
-        facts.cwd = word_at(info, "cwd").map(PathBuf::from).or(facts.cwd.take());
-        let title = first_text(&summary, &["generated_title", "session_summary"]);
-        facts.title = shown(title, TITLE_CHARS).or(facts.title.take());
-        facts.model = facts.model.take().or_else(|| word("current_model_id"));
-        facts.git_branch = word("head_branch");
-        facts.git_sha = word("head_commit").filter(|commit| commit.bytes().any(|digit| digit != b'0'));
-        let remote = summary.get("git_remotes").and_then(|remotes| remotes.get(0)).and_then(Value::as_str);
-        facts.git_origin = remote.map(str::to_owned);
-        let time = |key: &str| word_at(&summary, key).and_then(Timestamp::parse);
-        facts.created_at = facts.created_at.or_else(|| time("created_at"));
-        facts.updated_at = facts.updated_at.or_else(|| time("updated_at"));
+    fn aside(self, bytes: &[u8]) -> Option<Aside> {
+        let (summary, _) = read::<Value>(bytes).ok()?;
+        Some(Aside::new(move |facts| {
+            let word = |key: &str| word_at(&summary, key).map(str::to_owned);
+            let info = summary.get("info").unwrap_or(&Value::Null);
+            facts.session_id = word_at(info, "id").map(str::to_owned).or(facts.session_id.take());
+            facts.cwd = word_at(info, "cwd").map(PathBuf::from).or(facts.cwd.take());
+            let title = first_text(&summary, &["generated_title", "session_summary"]);
+            facts.title = shown(title, TITLE_CHARS).or(facts.title.take());
+            facts.model = facts.model.take().or_else(|| word("current_model_id"));
+            facts.git_branch = word("head_branch");
+            facts.git_sha = word("head_commit").filter(|commit| commit.bytes().any(|digit| digit != b'0'));
+            let remote = summary.get("git_remotes").and_then(|remotes| remotes.get(0)).and_then(Value::as_str);
+            facts.git_origin = remote.map(str::to_owned);
+            let time = |key: &str| word_at(&summary, key).and_then(Timestamp::parse);
+            facts.created_at = facts.created_at.or_else(|| time("created_at"));
+            facts.updated_at = facts.updated_at.or_else(|| time("updated_at"));
+        }))
     }
 }
 

@@ -8,6 +8,7 @@
 //! read as a whole when any of it has changed; databases are read in a copy, and each of their sessions is a source of its own, and
 //! so is each of those that stand in one text.
 
+mod asides;
 mod companions;
 mod database;
 mod files;
@@ -31,6 +32,8 @@ use crate::codec::{Codec, Shape};
 use crate::document::Document;
 use crate::segments::Segment;
 use crate::text;
+use asides::Asides;
+pub(crate) use asides::state_of_codec;
 pub use companions::CompanionCounts;
 use database::Database;
 use files::{Found, Origin};
@@ -416,7 +419,11 @@ impl<'a> Importer<'a> {
             // A fork that holds only what is new stands on its parent's items.
             self.file(parent, all)?;
         }
-        let import = Import { store: self.store, codec: &*codec, file, shape, dry_run: self.options.dry_run };
+        let asides = match &file.origin {
+            Origin::Session(session) => session.database.asides(),
+            Origin::File | Origin::Section(_) => Rc::new(Asides::read(&*codec, &file.path)),
+        };
+        let import = Import { store: self.store, codec: &*codec, file, shape, dry_run: self.options.dry_run, asides };
         let outcome = import.run(&mut self.workspaces);
         let nothing_new = matches!(&outcome, Ok(outcome) if outcome.items.imported == 0);
         self.wrote |= !nothing_new && !self.options.dry_run;

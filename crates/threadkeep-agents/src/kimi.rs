@@ -6,7 +6,7 @@ use serde_json::Value;
 use threadkeep::Usage;
 
 use crate::blocks::{anthropic, call, text};
-use crate::codec::{TITLE_CHARS, ThreadFacts};
+use crate::codec::{Aside, TITLE_CHARS, ThreadFacts};
 use crate::conversation::Block;
 use crate::facts::shown;
 use crate::json::{first_text, labelled, read, str_at, text_of, time_at, u64_at, word_at};
@@ -90,13 +90,15 @@ impl Format for Kimi {
         folder.map(|folder| folder.join("state.json")).into_iter().collect()
     }
 
-    fn add_beside(self, bytes: &[u8], facts: &mut ThreadFacts) {
-        let Ok((state, _)) = read::<Value>(bytes) else { return };
-        facts.cwd = word_at(&state, "workDir").map(PathBuf::from).or(facts.cwd.take());
-        // The title is that of the whole session.
-        if facts.parent_session.is_none() {
-            facts.title = shown(str_at(&state, "title"), TITLE_CHARS).or(facts.title.take());
-        }
+    fn aside(self, bytes: &[u8]) -> Option<Aside> {
+        let (state, _) = read::<Value>(bytes).ok()?;
+        Some(Aside::new(move |facts| {
+            facts.cwd = word_at(&state, "workDir").map(PathBuf::from).or(facts.cwd.take());
+            // The title is that of the whole session.
+            if facts.parent_session.is_none() {
+                facts.title = shown(str_at(&state, "title"), TITLE_CHARS).or(facts.title.take());
+            }
+        }))
     }
 }
 

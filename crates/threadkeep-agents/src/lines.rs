@@ -13,8 +13,8 @@ use serde_json::Value;
 use threadkeep::{Kind, Part, Role, Timestamp, Usage, View, ViewCodec};
 
 use crate::codec::{
-    self, Codec, KnownRecord, Layout, PREVIEW_CHARS, Place, Record, RecordNo, Shape, Skip, SourceReader, TITLE_CHARS,
-    Tables, ThreadFacts,
+    self, Aside, Codec, KnownRecord, Layout, PREVIEW_CHARS, Place, Record, RecordNo, Shape, Skip, SourceReader,
+    TITLE_CHARS, Tables, ThreadFacts,
 };
 use crate::conversation::{Author, Block, Message, Standing};
 use crate::document::Document;
@@ -97,9 +97,10 @@ pub(crate) trait Format: fmt::Debug + Clone + Copy + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Adds what such a file says.
-    fn add_beside(self, bytes: &[u8], facts: &mut ThreadFacts) {
-        let _ = (bytes, facts);
+    /// See [`Codec::aside`].
+    fn aside(self, bytes: &[u8]) -> Option<Aside> {
+        let _ = bytes;
+        None
     }
 
     /// See [`Codec::root`].
@@ -420,8 +421,8 @@ impl<F: Format> Codec for Lines<F> {
         self.0.beside(path)
     }
 
-    fn add_beside(&self, bytes: &[u8], facts: &mut ThreadFacts) {
-        self.0.add_beside(bytes, facts);
+    fn aside(&self, _session: &Path, _path: &Path, bytes: &[u8]) -> Option<Aside> {
+        self.0.aside(bytes)
     }
 
     fn message(&self, _kind: &Kind, content: &[u8]) -> Option<Message> {

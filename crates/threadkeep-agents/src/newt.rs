@@ -4,6 +4,7 @@ mod beside;
 pub(crate) mod chain;
 mod prompts;
 mod reader;
+mod store;
 mod view;
 mod write;
 
@@ -14,7 +15,7 @@ use threadkeep::{Kind, View, ViewCodec};
 use crate::codec::{Codec, Layout, Query, Shape, Skip, SourceReader, Tables};
 use crate::companion::Shared;
 use crate::rows::{Row, columns};
-use crate::writer::{Session, Writer};
+use crate::writer::{Session, StoreWriter, Writer};
 
 /// The format tag and short name.
 const NAME: &str = "newt";
@@ -75,6 +76,10 @@ impl Codec for Newt {
         Some(Box::new(write::NewtWriter::new(session)))
     }
 
+    fn store_writer(&self) -> Option<Box<dyn StoreWriter>> {
+        Some(Box::new(store::NewtStore::new().ok()?))
+    }
+
     fn reader(&self, path: &Path, _state: Option<&[u8]>) -> Box<dyn SourceReader> {
         Box::new(reader::Reader::new(path))
     }
@@ -88,6 +93,8 @@ fn is_legacy(path: &Path) -> bool {
 }
 
 const NO_TEXT: &str = "''";
+/// Not newt's: which of its migrations the database has seen.
+const MIGRATIONS: &str = "store_migrations";
 const NONE: &str = "NULL";
 const EMPTY_LIST: &str = "'[]'";
 const EMPTY_MAP: &str = "'{}'";
@@ -137,8 +144,16 @@ fn layout(tables: &Tables) -> Option<Layout> {
         return None;
     }
     let conversation = columns(&|column| tables.has("conversations", &[column]), CONVERSATION);
+    // What newt has done once to the pins of all conversations.
+    let migrations = match tables.has("store_migrations", &["name"]) {
+        true => "(SELECT group_concat(name, char(10)) FROM (SELECT name FROM store_migrations ORDER BY name))",
+        false => "NULL",
+    };
     let mut records = vec![
-        query("conversations", format!("SELECT {conversation} FROM conversations WHERE id = ?1")),
+        query(
+            "conversations",
+            format!("SELECT {conversation}, {migrations} AS {MIGRATIONS} FROM conversations WHERE id = ?1"),
+        ),
         query("turns", turns(tables)),
     ];
     for (table, order) in BESIDE {

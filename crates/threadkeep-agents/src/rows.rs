@@ -23,6 +23,21 @@ impl Row {
         }
     }
 
+    /// A row that is made here.
+    pub(crate) fn new() -> Self {
+        Self(Map::new())
+    }
+
+    /// Its columns, without the name of its table.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().filter(|(name, _)| *name != "table").map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// The same with another value in a column.
+    pub(crate) fn set(&mut self, column: &str, value: Value) {
+        self.0.insert(column.to_owned(), value);
+    }
+
     /// The table that it stands in.
     pub(crate) fn table(&self) -> &str {
         self.0.get("table").and_then(Value::as_str).unwrap_or_default()
@@ -121,7 +136,8 @@ impl Row {
     }
 }
 
-fn unhex(digits: &str) -> Option<Vec<u8>> {
+/// Bytes by their digits in hexadecimal.
+pub(crate) fn unhex(digits: &str) -> Option<Vec<u8>> {
     let digits = digits.as_bytes();
     let value = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     if !digits.len().is_multiple_of(2) {

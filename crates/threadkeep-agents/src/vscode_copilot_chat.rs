@@ -14,7 +14,7 @@ use threadkeep::Usage;
 use self::log::Log;
 use self::request::Requests;
 use crate::blocks::{call, text};
-use crate::codec::{Shape, ThreadFacts};
+use crate::codec::{Aside, Shape, ThreadFacts};
 use crate::conversation::{Block, MediaData};
 use crate::json::{labelled, path_of_uri, read, str_at, time_at, u64_at, word_at};
 use crate::lines::{Entry, Format, NOTE_CHARS, Tokens, Voice, knows_a_record, stem};
@@ -104,12 +104,12 @@ impl Format for CopilotChat {
         storage.map(|storage| storage.join("workspace.json")).into_iter().collect()
     }
 
-    fn add_beside(self, bytes: &[u8], facts: &mut ThreadFacts) {
-        let Ok((workspace, _)) = read::<Value>(bytes) else { return };
-        let folder = word_at(&workspace, "folder").and_then(path_of_uri);
+    fn aside(self, bytes: &[u8]) -> Option<Aside> {
+        let (workspace, _) = read::<Value>(bytes).ok()?;
         // Of a workspace of several folders, the file that lists them.
         let of_several = || path_of_uri(word_at(&workspace, "workspace")?)?.parent().map(Path::to_owned);
-        facts.cwd = facts.cwd.take().or(folder).or_else(of_several);
+        let folder = word_at(&workspace, "folder").and_then(path_of_uri).or_else(of_several);
+        Some(Aside::new(move |facts| facts.cwd = facts.cwd.take().or_else(|| folder.clone())))
     }
 }
 

@@ -7,6 +7,7 @@ mod answers;
 mod calls;
 mod database;
 mod losses;
+mod store;
 mod turns;
 
 use std::path::{Path, PathBuf};
@@ -18,8 +19,9 @@ use crate::conversation::{MediaData, Message};
 
 pub(crate) use answers::{Answers, WholeAnswer, texts};
 pub(crate) use calls::{Calls, tool_name};
-pub(crate) use database::image;
+pub(crate) use database::{Image, image};
 pub(crate) use losses::{Losses, lost};
+pub use store::{Dated, Entry, Said, StoreWriter, Whole};
 pub(crate) use turns::{Acts, Answer, Chain, Outcome, Turns};
 
 /// The folder of a session that has none, for agents that want one: they refuse a folder that does not exist.

@@ -411,7 +411,7 @@ fn sessions_have_a_place_a_title_and_a_way_to_go_on() {
         let mut facts = run.facts;
         for companion in &done.companions {
             assert_eq!(codec.beside(Path::new(place)), std::slice::from_ref(&companion.path));
-            codec.add_beside(&companion.bytes, &mut facts);
+            codec.aside(Path::new(place), &companion.path, &companion.bytes).unwrap().tell(&mut facts);
         }
         assert_eq!(facts.title.as_deref(), Some("Login: a \"fake\" timer"), "{agent}");
         assert_eq!(facts.cwd.as_deref(), Some(Path::new("/home/dev/webshop")), "{agent}");

@@ -4,8 +4,12 @@
 
 #[path = "stores/codewhale.rs"]
 mod codewhale;
+#[path = "stores/codewhale_back.rs"]
+mod codewhale_back;
 #[path = "stores/newt.rs"]
 mod newt;
+#[path = "stores/newt_back.rs"]
+mod newt_back;
 #[path = "stores/newt_rules.rs"]
 mod newt_rules;
 
@@ -14,7 +18,7 @@ use std::path::Path;
 use threadkeep::blocking::Store;
 use threadkeep::{Details, Item, ItemQuery, Kind, NewItem, NewThread, Role, StoreOptions, ThreadId, View};
 use threadkeep_agents::codec::Codec;
-use threadkeep_agents::export::{Export, Exported, codec_for};
+use threadkeep_agents::export::{Export, Exported, StoreExport, codec_for};
 use threadkeep_agents::import::{ImportOptions, ImportReport, Importer};
 
 fn open(folder: &Path) -> Store {
@@ -57,6 +61,27 @@ fn export(store: &Store, thread: &str, agent: &str, home: &Path) -> Exported {
         .unwrap();
     std::fs::create_dir_all(home).unwrap();
     std::fs::write(home.join(if agent == "newt" { "conversations.db" } else { "state.db" }), &bytes).unwrap();
+    for companion in &exported.companions {
+        let path = home.join(&companion.path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, &companion.bytes).unwrap();
+    }
+    exported
+}
+
+/// Threads as a store of an agent's, in a folder that stands for its home.
+fn store_of(store: &Store, threads: &[&str], agent: &str, home: &Path) -> Exported {
+    let threads = threads.iter().map(|thread| id(thread)).collect();
+    let export = StoreExport::new(store, threads, codec_for(agent).unwrap(), &|_| None);
+    let mut bytes = Vec::new();
+    let exported = export
+        .write(&mut |part| -> Result<(), threadkeep::Error> {
+            bytes.extend_from_slice(part);
+            Ok(())
+        })
+        .unwrap();
+    std::fs::create_dir_all(home).unwrap();
+    std::fs::write(home.join(export.name().unwrap()), &bytes).unwrap();
     for companion in &exported.companions {
         let path = home.join(&companion.path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();

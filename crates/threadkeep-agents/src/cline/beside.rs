@@ -1,58 +1,72 @@
 //! What stands beside the messages of a task or a session: the agents' own lists, and what a session says of itself.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use serde_json::Value;
 use threadkeep::{Timestamp, Usage};
 
 use super::tokens;
-use crate::codec::{PREVIEW_CHARS, TITLE_CHARS, ThreadFacts};
+use crate::codec::{Aside, PREVIEW_CHARS, TITLE_CHARS, ThreadFacts};
 use crate::document::Document;
 use crate::facts::shown;
 use crate::json::{first_text, read, str_at, time_at, word_at};
 use crate::segments::Segment;
 
-/// Adds what one of these files says; which one it is, its form tells.
-pub(super) fn add(bytes: &[u8], facts: &mut ThreadFacts) {
+/// Reads one of these files; which one it is, its form tells.
+pub(super) fn read_aside(bytes: &[u8]) -> Option<Aside> {
     if bytes.trim_ascii_start().starts_with(b"[") {
-        return list(bytes, facts);
+        let list = List::read(bytes);
+        return Some(Aside::new(move |facts| list.tell(facts)));
     }
-    let Ok((said, _)) = read::<Value>(bytes) else { return };
-    if said.get("session_id").is_some() {
-        session(&said, facts);
-    } else if said.get("task").is_some() {
-        task(&said, facts);
-    } else {
-        usage_of_models(&said, facts);
-    }
+    let (said, _) = read::<Value>(bytes).ok()?;
+    let tell = match () {
+        () if said.get("session_id").is_some() => session,
+        () if said.get("task").is_some() => task,
+        () => usage_of_models,
+    };
+    Some(Aside::new(move |facts| tell(&said, facts)))
 }
 
 /// The list of all tasks, or the messages that were shown.
-fn list(bytes: &[u8], facts: &mut ThreadFacts) {
-    let name = facts.session_id.clone().unwrap_or_default();
-    let mut usage = Usage::default();
-    let mut last = None;
-    for segment in Document::new(bytes, &[]).map_while(Result::ok) {
-        let Segment::Record { bytes, .. } = segment else { continue };
-        let Ok((said, _)) = read::<Value>(&bytes) else { continue };
-        if said.get("task").is_some() {
-            if str_at(&said, "id") == name {
-                return task(&said, facts);
+#[derive(Debug, Default)]
+struct List {
+    tasks: HashMap<String, Value>,
+    usage: Usage,
+    last: Option<Timestamp>,
+}
+
+impl List {
+    fn read(bytes: &[u8]) -> Self {
+        let mut list = Self::default();
+        for segment in Document::new(bytes, &[]).map_while(Result::ok) {
+            let Segment::Record { bytes, .. } = segment else { continue };
+            let Ok((said, _)) = read::<Value>(&bytes) else { continue };
+            if said.get("task").is_some() {
+                list.tasks.entry(str_at(&said, "id").to_owned()).or_insert(said);
+                continue;
             }
-            continue;
+            list.last = time_at(&said, "ts").max(list.last);
+            if str_at(&said, "say") == "api_req_started"
+                && let Ok((request, _)) = read::<Value>(str_at(&said, "text").as_bytes())
+            {
+                let more = tokens(&request);
+                let usage = &mut list.usage;
+                usage.input = usage.input.saturating_add(more.input);
+                usage.cached = usage.cached.saturating_add(more.cached);
+                usage.output = usage.output.saturating_add(more.output);
+            }
         }
-        last = time_at(&said, "ts").max(last);
-        if str_at(&said, "say") == "api_req_started"
-            && let Ok((request, _)) = read::<Value>(str_at(&said, "text").as_bytes())
-        {
-            let more = tokens(&request);
-            usage.input = usage.input.saturating_add(more.input);
-            usage.cached = usage.cached.saturating_add(more.cached);
-            usage.output = usage.output.saturating_add(more.output);
-        }
+        list
     }
-    count(facts, usage);
-    facts.updated_at = facts.updated_at.max(last);
+
+    fn tell(&self, facts: &mut ThreadFacts) {
+        if let Some(item) = facts.session_id.as_ref().and_then(|id| self.tasks.get(id)) {
+            task(item, facts);
+        }
+        count(facts, self.usage);
+        facts.updated_at = facts.updated_at.max(self.last);
+    }
 }
 
 /// A task as its agent lists it.

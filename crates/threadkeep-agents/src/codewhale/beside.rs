@@ -1,8 +1,10 @@
 //! What CodeWhale keeps beside a thread, in the library's words.
 
-use threadkeep::{GoalStatus, Hash, NewGoal, PauseReason, RunStatus, Stall, Status, Tool, Uuid};
+use std::path::Path;
 
-use crate::codec::Skip;
+use threadkeep::{GoalId, GoalStatus, Hash, NewGoal, PauseReason, RunStatus, Stall, Status, Tool, Uuid};
+
+use crate::codec::{Aside, Skip};
 use crate::companion::{Companion, PartWords, Shared};
 use crate::rows::Row;
 
@@ -49,7 +51,7 @@ fn goal(row: &Row) -> Result<Companion, Skip> {
         _ => return Err(row.wrong("repeated_gap_count", "half of a stall")),
     };
     Ok(Companion::Goal(Box::new(NewGoal {
-        id: Some(threadkeep::GoalId::from_uuid(uuid_of("goal", id))),
+        id: Some(goal_id(id)),
         objective: row.required("objective")?.to_owned(),
         status: Some(GoalStatus::from_word(&status)),
         pause_reason: pause,
@@ -61,6 +63,28 @@ fn goal(row: &Row) -> Result<Companion, Skip> {
         stall,
         created_at: row.seconds("created_at"),
     })))
+}
+
+/// The goal that the terminal program keeps beside a session: the columns of the database as a document.
+pub(super) fn sidecar(session: &Path, bytes: &[u8]) -> Aside {
+    let mut aside = Aside::new(|_| {});
+    let read = Row::read(bytes).and_then(|mut row| {
+        row.set("table", "thread_goals".into());
+        if row.word("goal_id").is_none() {
+            row.set("goal_id", session.file_stem().unwrap_or_default().to_string_lossy().into());
+        }
+        goal(&row)
+    });
+    match read {
+        Ok(goal) => aside.companions.push(goal),
+        Err(skip) => aside.remarks.push(format!("the goal beside it: {skip}")),
+    }
+    aside
+}
+
+/// The id that a goal of CodeWhale's has here.
+pub(super) fn goal_id(id: &str) -> GoalId {
+    GoalId::from_uuid(uuid_of("goal", id))
 }
 
 fn digest(hex: &str) -> Option<Hash> {

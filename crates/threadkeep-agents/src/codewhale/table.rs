@@ -1,13 +1,12 @@
 //! Reading a thread of the database: its row, its messages as a tree, and what stands beside them.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value;
 use threadkeep::{Kind, Role, Timestamp};
 
 use super::beside;
-use super::index::thread_names;
 use crate::codec::{
     Findings, KnownRecord, PREVIEW_CHARS, Place, Record, RecordNo, Skip, SourceReader, TITLE_CHARS, ThreadFacts,
 };
@@ -23,7 +22,6 @@ const MAX_ROLE_BYTES: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     facts: ThreadFacts,
-    names: std::collections::BTreeMap<String, String>,
     /// The records of messages, by the messages' ids.
     placed: HashMap<i64, u32>,
     count: u32,
@@ -40,9 +38,7 @@ impl Reader {
     fn thread(&mut self, row: &Row) {
         let facts = &mut self.facts;
         facts.session_id = row.word("id");
-        let named = facts.session_id.as_ref().and_then(|id| self.names.get(id)).cloned();
-        // The database is the truth; the index names what it does not.
-        let title = row.word("title").or(named).map(|title| one_line(&title, TITLE_CHARS));
+        let title = row.word("title").map(|title| one_line(&title, TITLE_CHARS));
         facts.title = title.filter(|title| !title.is_empty());
         facts.preview = row.word("preview").map(|preview| one_line(&preview, PREVIEW_CHARS));
         facts.cwd = row.word("cwd").map(PathBuf::from);
@@ -111,10 +107,6 @@ fn forked_from(item: &str) -> Option<String> {
 }
 
 impl SourceReader for Reader {
-    fn beside(&mut self, _path: &Path, bytes: &[u8]) {
-        self.names = thread_names(bytes);
-    }
-
     fn known(&mut self, _record: &KnownRecord<'_>) {
         self.count = self.count.saturating_add(1);
     }

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 
 use threadkeep::{Error, Result};
 
-use super::{Export, Exported};
+use super::{Export, Exported, StoreExport};
 use crate::writer::{Companion, HOME, Home};
 
 /// How much of two files is compared at a time.
@@ -125,6 +125,46 @@ impl Home for There<'_> {
         names.sort();
         names
     }
+}
+
+/// Writes a store below its agent's home, where there is none yet: one that is there holds threads of its own, so nothing ever takes
+/// its place.
+///
+/// Guarantees: as those of [`install`]. Where another store is there, nothing is changed, companions included; [`Installed::before`]
+/// says so.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::Invalid`] where a log of a store lies there without it; and the errors of reading the store.
+pub fn install_store(export: &StoreExport<'_>, home: &Path) -> Result<Installed> {
+    let file = below(home, Path::new(export.name()?))?;
+    make_folder(home)?;
+    let part = Part::new(home)?;
+    let exported = part.fill(|out| export.write(&mut |bytes| out.write_all(bytes).map_err(failed("write", &file))))?;
+    let before = compare(&file, &part.path)?;
+    let mut installed = Installed { file, companions: Vec::new(), before, exported };
+    match before {
+        Before::Same => {}
+        Before::Nothing => {
+            // What belongs to a database that is gone would be taken for this one's.
+            for ending in ["-wal", "-journal"] {
+                let mut log = installed.file.as_os_str().to_owned();
+                log.push(ending);
+                if fs::symlink_metadata(&log).is_ok() {
+                    let reason = format!("{} is there, and its database is not", Path::new(&log).display());
+                    return Err(Error::Invalid { field: "home", reason });
+                }
+            }
+            part.put(&installed.file, Existing::Keep)?;
+        }
+        Before::Beginning | Before::Further | Before::Other => return Ok(installed),
+    }
+    for companion in &installed.exported.companions {
+        let path = below(home, &companion.path)?;
+        if place_companion(home, &path, companion, Existing::Keep)? {
+            installed.companions.push(path);
+        }
+    }
+    Ok(installed)
 }
 
 /// The path below a home; one that leads out of it is refused.

@@ -6,6 +6,7 @@ use threadkeep::blocking::Store;
 use threadkeep::{Address, Error, ItemId, Result, SourceFile, Thread};
 
 use crate::codec::{Codec, KnownRecord, Shape, ThreadFacts};
+use crate::import::state_of_codec;
 use crate::writer::{NOWHERE, Session};
 
 const KNOWN_PAGE: usize = 5_000;
@@ -35,7 +36,7 @@ impl Plan {
         sources.retain(|source| source.agent == codec.agent());
         let mut kept: Option<Kept> = None;
         let continues = |source: &SourceFile| {
-            let facts = codec.reader(source.path.as_ref(), Some(&source.state)).facts();
+            let facts = codec.reader(source.path.as_ref(), Some(state_of_codec(&source.state))).facts();
             facts.continues.is_some()
         };
         let lacks_base = thread.fork_point.is_none() && sources.iter().any(continues);
@@ -66,7 +67,7 @@ impl Plan {
 
 /// The file, if the thread's active path leads through the end of it.
 fn kept_file(store: &Store, thread: &Thread, source: &SourceFile, codec: &dyn Codec) -> Result<Option<Kept>> {
-    let mut reader = codec.reader(source.path.as_ref(), Some(&source.state));
+    let mut reader = codec.reader(source.path.as_ref(), Some(state_of_codec(&source.state)));
     let mut placed: Vec<ItemId> = Vec::new();
     let mut after = -1;
     loop {
@@ -102,6 +103,11 @@ fn kept_file(store: &Store, thread: &Thread, source: &SourceFile, codec: &dyn Co
         Err(error) => return Err(error),
     };
     Ok(is_active.then(|| Kept { source: source.clone(), depth: Some(address.depth), facts }))
+}
+
+/// What is said of a thread that is written whole, under its own id.
+pub(super) fn session_of(thread: &Thread, codec: &dyn Codec) -> Session {
+    session(thread, None, codec, None, false)
 }
 
 /// What is said of the session. One that leaves the agent's own file behind, and would lie where that lies, is another session.

@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use threadkeep::blocking::{LiveThread, Store, Workspace};
 use threadkeep::{
-    Change, Danger, Error, JobStatus, Judgement, NewCandidate, NewCheckpoint, NewDocument, NewJob, NewMessage, NewPart,
+    Change, Danger, Error, Judgement, NewCandidate, NewCheckpoint, NewDocument, NewJob, NewMessage, NewPart,
     NewRequest, NewRoadmap, NewRun, PartEnd, PartId, PartKind, Principal, RequestId, RequestState, RoadmapId, RunEnd,
     RunId, RunStatus, Score, Status, ThreadPatch, Uuid,
 };
 
 use super::identity::thread_id;
 use super::source::Failure;
-use crate::companion::{Companion, PartWords, Shared};
+use crate::companion::{Companion, PartWords, Shared, job_status};
 
 /// What is remembered of a companion.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -361,10 +361,7 @@ fn job(
         Err(Error::NotFound { .. }) => {}
         Err(error) => return Err(error),
     }
-    let status = match JobStatus::from_word(status) {
-        ended @ (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled) => ended,
-        _ => JobStatus::Paused,
-    };
+    let status = job_status(status);
     let new = NewJob {
         id: Some(id),
         queue: "codewhale".to_owned(),

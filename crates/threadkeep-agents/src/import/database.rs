@@ -14,6 +14,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, ToSql};
 use serde_json::Value;
 
+use super::asides::Asides;
 use super::files;
 use super::packed::Packed;
 use super::source::Failure;
@@ -85,6 +86,7 @@ pub(super) struct Database {
     connection: Connection,
     codec: Arc<dyn Codec>,
     layout: Layout,
+    asides: Rc<Asides>,
     /// Declared last, so that the connection is closed before its files go.
     _folder: Private,
 }
@@ -114,7 +116,15 @@ impl Database {
         let connection = open(&copy).map_err(|error| reason(&error))?;
         let tables = tables(&connection).map_err(|error| reason(&error))?;
         let known = codecs.iter().find_map(|codec| Some((Arc::clone(codec), codec.layout(&tables)?)));
-        Ok(known.map(|(codec, layout)| Self { connection, codec, layout, _folder: folder }))
+        Ok(known.map(|(codec, layout)| {
+            let asides = Rc::new(Asides::read(&*codec, path));
+            Self { connection, codec, layout, asides, _folder: folder }
+        }))
+    }
+
+    /// What stands beside it.
+    pub(super) fn asides(&self) -> Rc<Asides> {
+        Rc::clone(&self.asides)
     }
 
     /// The codec that knows it.

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use threadkeep::blocking::{LiveThread, Store, Workspace};
 use threadkeep::{
@@ -10,8 +11,9 @@ use threadkeep::{
     NewThread, Shelf, SourceFile, Thread, ThreadId, ThreadPatch,
 };
 
+use super::asides::{self, Asides};
 use super::companions;
-use super::files::{self, Found, Origin};
+use super::files::{Found, Origin};
 use super::identity::{item_id, other_thread_id, thread_id};
 use super::report::{Outcome, Waiting};
 use super::whole::{self, Remembered};
@@ -59,6 +61,8 @@ pub(super) struct Import<'a> {
     pub(super) file: &'a Found,
     pub(super) shape: Shape,
     pub(super) dry_run: bool,
+    /// What stands beside the session.
+    pub(super) asides: Rc<Asides>,
 }
 
 /// The session that a file continues without containing it, by the first bytes of the file.
@@ -93,7 +97,6 @@ impl Import<'_> {
                 Some(rest) => rest,
                 None => self.file.open()?,
             };
-            whole::prepare(self.codec, self.file, self.shape, &mut *run.reader)?;
             for segment in self.segments(input, &run)? {
                 run.take(segment?)?;
                 run.write_if_full(workspaces)?;
@@ -102,7 +105,9 @@ impl Import<'_> {
             let state = run.stored.as_ref().map(|source| Remembered::read(&source.state)).unwrap_or_default();
             run.said = state.facts.clone();
             run.earlier = state;
-            whole::prepare(self.codec, self.file, self.shape, &mut *run.reader)?;
+            let told = run.said.title.clone();
+            run.look_at_title(|title| told.as_deref() == Some(title))?;
+            whole::prepare(self.file, self.shape, &mut *run.reader)?;
             whole::read(self.codec, self.file, self.shape, &mut |segment| {
                 run.take(segment)?;
                 run.write_if_full(workspaces)
@@ -131,10 +136,11 @@ impl Import<'_> {
         let Some(known) = known_part(self.file, &source)? else {
             return Ok(None);
         };
-        run.reader = self.codec.reader(&self.file.path, Some(&source.state));
+        run.reader = self.codec.reader(&self.file.path, Some(asides::state_of_codec(&source.state)));
         if self.stands_in_another_form(&source)? {
             // Its records are mapped to items that have other bytes, so they are placed once more.
-            run.said = self.with_files_beside(run.reader.facts());
+            run.said = run.reader.facts();
+            self.asides.tell(&mut run.said);
             run.reader = self.codec.reader(&self.file.path, None);
             run.read_until = known.end.offset;
             return Ok(None);
@@ -158,13 +164,17 @@ impl Import<'_> {
         run.outcome.items.read = count(source.records);
         run.outcome.items.skipped = count(source.skipped);
         run.outcome.items.unchanged = count(source.records - source.skipped);
-        run.said = self.with_files_beside(run.reader.facts());
+        run.said = run.reader.facts();
+        let own = run.said.title.take();
+        self.asides.tell(&mut run.said);
+        run.said.title.clone_from(&own);
+        // A title that the file or one beside it gave is known as said; any other one was given here.
+        run.look_at_title(|title| own.as_deref() == Some(title) || asides::gave(&source.state, title))?;
         if let Some(thread) = &run.thread
             && let Some(thread) = self.find(thread)?
         {
             // What a file beside the session says since the last import was not told then.
             let details = thread.details;
-            run.said.title = run.said.title.take().filter(|_| details.title.is_some());
             run.said.model = run.said.model.take().filter(|_| details.model.is_some());
             run.said.cwd = run.said.cwd.take().filter(|_| details.cwd.is_some());
         }
@@ -300,6 +310,10 @@ struct Run<'a> {
     /// What the thread's metadata was last told by the file. Only what the file says anew is written, so that a rename
     /// in the store stays.
     said: ThreadFacts,
+    /// Whether the thread was given its title in the store, so that no file beside the session gives it another.
+    keeps_title: bool,
+    /// The title that a file beside the session gives it.
+    beside_title: Option<String>,
 }
 
 impl<'a> Run<'a> {
@@ -333,7 +347,32 @@ impl<'a> Run<'a> {
             earlier: Remembered::default(),
             remembered: Remembered::default(),
             said: ThreadFacts::default(),
+            keeps_title: false,
+            beside_title: None,
         }
+    }
+
+    /// Looks whether the thread's title is one that an import brought, which `was_told` knows.
+    fn look_at_title(&mut self, was_told: impl Fn(&str) -> bool) -> Result<(), Failure> {
+        let Some(thread) = &self.thread else { return Ok(()) };
+        let title = self.import.find(thread)?.and_then(|thread| thread.details.title);
+        match title {
+            Some(title) if was_told(&title) => self.said.title = Some(title),
+            Some(_) => self.keeps_title = true,
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// What the session and the files beside it say of the thread.
+    fn facts(&mut self) -> ThreadFacts {
+        let mut facts = self.reader.facts();
+        let is_beside = self.import.asides.tell(&mut facts);
+        if is_beside && self.keeps_title {
+            facts.title.clone_from(&self.said.title);
+        }
+        self.beside_title = facts.title.clone().filter(|_| is_beside && !self.keeps_title);
+        facts
     }
 
     /// Takes the next segment of the file.
@@ -354,6 +393,9 @@ impl<'a> Run<'a> {
                 self.bytes += bytes.len();
                 let bytes = Bytes { is_made, ..self.screen(bytes)? };
                 let plain = self.ignores_space.then(|| compact(&bytes.read));
+                if bytes.screened.is_some() {
+                    self.reader.masked();
+                }
                 match self.reader.record(bytes.kept()) {
                     Ok(record) if record.place == Place::Beside => {
                         self.count_beside(bytes.kept());
@@ -484,7 +526,7 @@ impl<'a> Run<'a> {
             // Titles and snapshots may stand before the conversation; without one there is no thread.
             return Ok(());
         }
-        let facts = self.import.with_files_beside(self.reader.facts());
+        let facts = self.facts();
         let Some(thread) = self.settle_thread(&facts)? else {
             return Ok(());
         };
@@ -495,7 +537,10 @@ impl<'a> Run<'a> {
         self.remembered.facts = facts.clone();
         self.remembered.companions.clone_from(&self.earlier.companions);
         let (companions, findings) = match end {
-            true => (self.reader.companions(), self.reader.findings()),
+            true => {
+                let beside = self.import.asides.companions().cloned();
+                (self.reader.companions().into_iter().chain(beside).collect(), self.reader.findings())
+            }
             false => (Vec::new(), Findings::default()),
         };
         // Until they are in the store, the next import has to look again.
@@ -536,7 +581,8 @@ impl<'a> Run<'a> {
 
     /// Brings what stands beside the conversation, and says what was found of it as a whole.
     fn conclude(&mut self, thread: &ThreadId, companions: &[Companion], findings: Findings) -> Result<(), Failure> {
-        for remark in findings.remarks {
+        let beside: Vec<String> = self.import.asides.remarks().cloned().collect();
+        for remark in findings.remarks.into_iter().chain(beside) {
             self.problem(0, remark);
         }
         let Some(live) = self.live.as_ref().filter(|_| !companions.is_empty() || !findings.marks.is_empty()) else {
@@ -783,7 +829,7 @@ impl<'a> Run<'a> {
     /// What the next import gets back.
     fn state(&self) -> Vec<u8> {
         if self.import.shape.grows() {
-            return self.reader.state();
+            return asides::with_title(self.reader.state(), self.beside_title.as_deref());
         }
         serde_json::to_vec(&self.remembered).unwrap_or_default()
     }
@@ -936,16 +982,6 @@ impl Import<'_> {
         let Some(item) = base else { return Ok(None) };
         let address = self.store.address_of(&parent, item)?;
         Ok(Some(ForkPoint { parent, address, item }))
-    }
-
-    /// Adds what small files beside the session's own say of it.
-    fn with_files_beside(&self, mut facts: ThreadFacts) -> ThreadFacts {
-        for path in self.codec.beside(&self.file.path) {
-            if let Some(bytes) = files::small(&path) {
-                self.codec.add_beside(&bytes, &mut facts);
-            }
-        }
-        facts
     }
 
     fn details(&self, facts: &ThreadFacts) -> Details {

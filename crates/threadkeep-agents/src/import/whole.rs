@@ -39,17 +39,7 @@ pub(super) fn read(codec: &dyn Codec, file: &Found, shape: Shape, take: &mut Tak
 }
 
 /// Gives a reader what it is told before the first record.
-pub(super) fn prepare(
-    codec: &dyn Codec,
-    file: &Found,
-    shape: Shape,
-    reader: &mut dyn SourceReader,
-) -> Result<(), Failure> {
-    for path in codec.beside(&file.path) {
-        if let Some(bytes) = files::small(&path) {
-            reader.beside(&path, &bytes);
-        }
-    }
+pub(super) fn prepare(file: &Found, shape: Shape, reader: &mut dyn SourceReader) -> Result<(), Failure> {
     if let Shape::Document(path) | Shape::Replayed(Some(path)) = shape {
         reader.frame(&document::frame(files::open(&file.path)?, path)?);
     }

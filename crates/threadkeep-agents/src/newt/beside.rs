@@ -30,7 +30,8 @@ pub(super) fn of_conversation(row: &Row) -> (Vec<Companion>, Vec<String>) {
         if text.trim() == "{}" || text.is_empty() {
             continue;
         }
-        let text = if name == "pin" { migrated_pin(text) } else { text.to_owned() };
+        let text =
+            if name == "pin" { migrated_pin(text, row.word(super::MIGRATIONS).is_some()) } else { text.to_owned() };
         companions.push(Companion::Document { name, text });
     }
     if let Some(roadmap) = row.word("roadmap_id") {
@@ -42,8 +43,12 @@ pub(super) fn of_conversation(row: &Row) -> (Vec<Companion>, Vec<String>) {
     (companions, remarks)
 }
 
-/// A pin as newt reads it: with the labels of now. What is no object, or has none of the old labels, stays byte for byte.
-fn migrated_pin(text: &str) -> String {
+/// What a tenacity that is a label of now, too, was before newt's one migration of pins: the same, and this initiative.
+const RELENTLESS: (&str, &str) = ("relentless", "eager");
+
+/// A pin as newt reads it: with the labels of now. What is no object, or has none of the old labels, stays byte for byte. `is_migrated`
+/// is whether newt has gone through its pins once, so that what was an old label is one of now.
+fn migrated_pin(text: &str, is_migrated: bool) -> String {
     let Ok(mut pin) = serde_json::from_str::<Map<String, Value>>(text) else {
         return text.to_owned();
     };
@@ -54,11 +59,16 @@ fn migrated_pin(text: &str) -> String {
         pin.insert("cognition".to_owned(), Value::from(*now));
     }
     let tenacity = label(&pin, "tenacity");
-    if let Some((_, initiative)) = TENACITY.iter().find(|(old, _)| tenacity.as_deref() == Some(*old)) {
-        pin.insert("tenacity".to_owned(), Value::from("normal"));
+    let split = TENACITY
+        .iter()
+        .find(|(old, _)| tenacity.as_deref() == Some(*old))
+        .map(|(_, initiative)| ("normal", *initiative));
+    let kept = Some(RELENTLESS).filter(|(label, _)| !is_migrated && tenacity.as_deref() == Some(*label));
+    if let Some((label, initiative)) = split.or(kept) {
+        pin.insert("tenacity".to_owned(), Value::from(label));
         // An initiative that is there already wins.
         if pin.get("initiative").is_none_or(Value::is_null) {
-            pin.insert("initiative".to_owned(), Value::from(*initiative));
+            pin.insert("initiative".to_owned(), Value::from(initiative));
         }
     }
     if pin == before { text.to_owned() } else { Value::Object(pin).to_string() }
@@ -157,14 +167,23 @@ mod tests {
 
     #[test]
     fn old_labels_of_a_pin_are_those_of_now() {
-        assert_eq!(migrated_pin(r#"{"cognition":"pondering"}"#), r#"{"cognition":"rational"}"#);
-        let split = migrated_pin(r#"{"tenacity":"insistent"}"#);
+        assert_eq!(migrated_pin(r#"{"cognition":"pondering"}"#, true), r#"{"cognition":"rational"}"#);
+        let split = migrated_pin(r#"{"tenacity":"insistent"}"#, true);
         assert_eq!(split, r#"{"tenacity":"normal","initiative":"decisive"}"#);
-        let kept = migrated_pin(r#"{"tenacity":"relaxed","initiative":"eager"}"#);
+        let kept = migrated_pin(r#"{"tenacity":"relaxed","initiative":"eager"}"#, false);
         assert_eq!(kept, r#"{"tenacity":"normal","initiative":"eager"}"#);
         for same in [r#"{ "cognition": "zen" }"#, r#"{"tenacity":"relentless"}"#, "{", "[]", r#"{"cognition":7}"#] {
-            assert_eq!(migrated_pin(same), same);
+            assert_eq!(migrated_pin(same, true), same);
         }
+    }
+
+    #[test]
+    fn a_label_that_is_old_and_of_now_is_split_once() {
+        let pin = r#"{"tenacity":"relentless"}"#;
+        assert_eq!(migrated_pin(pin, false), r#"{"tenacity":"relentless","initiative":"eager"}"#);
+        assert_eq!(migrated_pin(pin, true), pin);
+        let own = r#"{"tenacity":"relentless","initiative":"patient"}"#;
+        assert_eq!(migrated_pin(own, false), own);
     }
 
     #[test]

@@ -20,16 +20,27 @@ pub(super) struct Lineage {
     artifacts: Vec<String>,
 }
 
+/// What the digest of a prompt's bytes is made with.
+pub(super) fn text_digest(domain: &str, bytes: &[u8]) -> String {
+    let mut preimage = Preimage::new(domain);
+    preimage.bytes(bytes);
+    preimage.hex()
+}
+
+/// What the first artifact of a conversation names in the place of a hash.
+pub(super) fn artifact_genesis(conversation: &[u8]) -> String {
+    text_digest("newt-prompt-artifact-chain-genesis:v1", conversation)
+}
+
 impl Lineage {
     /// A receipt; they come in their order.
     pub(super) fn receipt(&mut self, row: &Row) -> Result<(), Skip> {
         let id = row.required("id")?.to_owned();
         let version = row.int("encoding_version")?.unwrap_or(1);
         let own = |domain: &str, column: &str| -> Result<bool, Skip> {
-            let mut preimage = Preimage::new(domain);
-            preimage.bytes(&row.bytes(column)?);
+            let own = text_digest(domain, &row.bytes(column)?);
             let digest = if column == "raw_text" { "raw_digest" } else { "model_digest" };
-            Ok(preimage.hex() == row.required(digest)?)
+            Ok(own == row.required(digest)?)
         };
         let texts = own("newt-prompt-raw:v1", "raw_text")? && own("newt-prompt-model:v1", "model_text")?;
         let previous = row.text("previous_prompt_id")?.map(str::to_owned);
@@ -47,11 +58,7 @@ impl Lineage {
         let hash = artifact_hash(row)?;
         let (before, expected) = match &self.last_artifact {
             Some((hash, seq)) => (hash.clone(), seq.saturating_add(1)),
-            None => {
-                let mut genesis = Preimage::new("newt-prompt-artifact-chain-genesis:v1");
-                genesis.bytes(&row.bytes("conversation_id")?);
-                (genesis.hex(), 1)
-            }
+            None => (artifact_genesis(&row.bytes("conversation_id")?), 1),
         };
         if hash != row.required("artifact_hash")? || before != row.required("prev_hash")? || seq != expected {
             self.artifacts.push(id);
@@ -84,7 +91,7 @@ impl Lineage {
     }
 }
 
-fn receipt_hash(row: &Row, version: i64) -> Result<Option<String>, Skip> {
+pub(super) fn receipt_hash(row: &Row, version: i64) -> Result<Option<String>, Skip> {
     let active = row.text("active_operator_id")?;
     let domain = match (version, active) {
         (1, None) => "newt-prompt-receipt:v1",
@@ -111,7 +118,7 @@ fn receipt_hash(row: &Row, version: i64) -> Result<Option<String>, Skip> {
     Ok(Some(preimage.hex()))
 }
 
-fn artifact_hash(row: &Row) -> Result<String, Skip> {
+pub(super) fn artifact_hash(row: &Row) -> Result<String, Skip> {
     let optional = |column: &str| row.text(column).map(|text| text.map(str::as_bytes));
     let mut preimage = Preimage::new("newt-prompt-artifact:v1");
     let texts =

@@ -31,6 +31,8 @@ pub(super) struct Reader {
     turn: Option<Turn>,
     /// Whether something of a turn could not be read, so that its chain can't be judged.
     incomplete: bool,
+    /// How many rows are not as newt has them, since secrets were masked in them on the way in.
+    masked: u64,
     /// A document of the first versions, which had no chains.
     document: Option<Frame>,
     /// Whether the document lies where its own words say it belongs.
@@ -63,6 +65,7 @@ impl Reader {
             lineage: Lineage::default(),
             turn: None,
             incomplete: false,
+            masked: 0,
             document: None,
             folder,
         }
@@ -215,6 +218,9 @@ impl Reader {
         if self.incomplete {
             return Some(Verdict::Unreadable);
         }
+        if self.masked > 0 {
+            return Some(Verdict::Masked);
+        }
         let id = self.facts.session_id.as_deref().unwrap_or_default();
         let violations = verify(id, &links, &self.witnesses);
         Some(if violations.is_empty() { Verdict::Verified } else { Verdict::Broken(violations) })
@@ -237,6 +243,8 @@ enum Verdict {
     Broken(Vec<Violation>),
     /// A row of a turn can't be read, so that nothing can be said.
     Unreadable,
+    /// Rows are not as newt has them, so that nothing can be said either.
+    Masked,
 }
 
 impl SourceReader for Reader {
@@ -259,6 +267,10 @@ impl SourceReader for Reader {
         facts.created_at = nanos(&frame.created_at_unix_nanos);
         facts.updated_at = nanos(&frame.updated_at_unix_nanos);
         self.document = Some(frame);
+    }
+
+    fn masked(&mut self) {
+        self.masked += 1;
     }
 
     fn record(&mut self, bytes: &[u8]) -> Result<Record, Skip> {
@@ -286,11 +298,21 @@ impl SourceReader for Reader {
 
     fn findings(&self) -> Findings {
         let mut findings = Findings { remarks: self.remarks.clone(), ..Findings::default() };
-        findings.remarks.extend(self.lineage.remarks());
+        if self.masked == 0 {
+            findings.remarks.extend(self.lineage.remarks());
+        }
         let mut mark = |said: Value| findings.marks.push((CHAIN, said));
         match self.verdict() {
             None => {}
             Some(Verdict::Verified) => mark(Value::from("verified")),
+            Some(Verdict::Masked) => {
+                mark(Value::from("masked"));
+                findings.remarks.push(format!(
+                    "its chains, receipts and artifacts can't be verified here: they hold for the words as newt has them, and secrets \
+                     were masked in {} of its rows on the way in",
+                    self.masked
+                ));
+            }
             Some(Verdict::Unreadable) => {
                 mark(Value::from("unreadable"));
                 let reason = "its chains can't be verified, since a row of a turn can't be read";

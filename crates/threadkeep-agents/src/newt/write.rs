@@ -18,7 +18,7 @@ use crate::rows::Row;
 use crate::writer::{Losses, Session, Writer, Written, image, lost};
 
 /// Tables by newt's documented schema; what is not here newt adds when it opens the file.
-const SCHEMA: &str = "
+pub(super) const SCHEMA: &str = "
 CREATE TABLE conversations (id TEXT PRIMARY KEY, title TEXT NOT NULL, workspace_path TEXT NOT NULL, workspace_key TEXT NOT NULL,
   persona TEXT, end_reason TEXT, writer_fingerprint TEXT NOT NULL, activity_tick INTEGER NOT NULL, tip_hash TEXT NOT NULL,
   started_at_claim INTEGER NOT NULL, updated_at_claim INTEGER NOT NULL, scratchpad TEXT NOT NULL DEFAULT '{}',
@@ -41,10 +41,10 @@ const TURN: &str = "INSERT INTO turns (conversation_id, writer_fingerprint, seq,
   tokens_out, ts_claim, encoding_version, phantom_reaches, sources) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
 /// Newt's word for sources that are not known.
 const UNKNOWN_SOURCE: &str = "0000000000000000000000000000000000000000000000000000000000000000";
-const TITLE_CHARS: usize = 200;
+pub(super) const TITLE_CHARS: usize = 200;
 const NANOS: i64 = 1_000_000;
 /// Creating the conversation is the writer's first tick.
-const FIRST_SEQ: i64 = 2;
+pub(super) const FIRST_SEQ: i64 = 2;
 
 /// A turn that was not placed yet.
 #[derive(Debug, Default)]
@@ -58,19 +58,53 @@ struct Draft {
     at: Option<i64>,
     /// The content ids that a summary cites, by the turns that it was made of.
     sources: Option<Vec<String>>,
+    /// Whether a receipt of its prompt stands before it.
+    has_receipt: bool,
 }
 
-pub(super) struct NewtWriter {
-    session: Session,
+/// The turns of a path, before they have their places.
+#[derive(Debug, Default)]
+pub(super) struct Drafts {
     turns: Vec<Draft>,
     /// Where the event of a call is, by the call.
     open: HashMap<String, (usize, usize)>,
-    losses: Losses,
+    pub(super) losses: Losses,
 }
 
-impl NewtWriter {
-    pub(super) fn new(session: &Session) -> Self {
-        Self { session: session.clone(), turns: Vec::new(), open: HashMap::new(), losses: Losses::default() }
+impl Drafts {
+    /// Takes a message in.
+    pub(super) fn message(&mut self, message: &Message) {
+        match (message.author, message.standing) {
+            (_, Standing::Summary) => self.summary(message),
+            (Author::System, _) => self.losses.count(lost::INSTRUCTIONS),
+            (Author::Model, _) => self.answer(message),
+            (Author::Tool, _) => self.results(message),
+            (Author::Person, standing) => {
+                // Some agents give the results in the person's name.
+                self.results(message);
+                let said = words(message, &mut self.losses);
+                if said.is_empty() {
+                    return;
+                }
+                if standing == Standing::Injected {
+                    self.losses.count(lost::INJECTED);
+                }
+                self.begin_turn(said, message.created_at);
+            }
+        }
+    }
+
+    /// Takes in a prompt that has a receipt: the tick before its turn's is the receipt's.
+    pub(super) fn prompt(&mut self, text: &str, at: Timestamp) {
+        self.begin_turn(text.to_owned(), Some(at));
+        if let Some(turn) = self.turns.last_mut() {
+            turn.has_receipt = true;
+        }
+    }
+
+    /// Takes in a record of newt's own; gives `false` where it is none.
+    pub(super) fn carry(&mut self, record: &[u8]) -> bool {
+        Row::read(record).and_then(|row| self.own(&row)).is_ok()
     }
 
     fn begin_turn(&mut self, user: String, at: Option<Timestamp>) {
@@ -165,14 +199,16 @@ impl NewtWriter {
         Ok(())
     }
 
-    /// Places the drafts: every summary cites what is there.
-    fn placed(&mut self, conversation: &str, writer: &str) -> Vec<Turn> {
+    /// Places the drafts from a tick on: every summary cites what is there. `begun` is the time of what has none.
+    pub(super) fn placed(&mut self, conversation: &str, writer: &str, first: i64, begun: i64) -> Vec<Turn> {
         let mut turns: Vec<Turn> = Vec::with_capacity(self.turns.len());
         let mut moved: HashMap<String, String> = HashMap::new();
         let mut since: Vec<String> = Vec::new();
         let mut prev_hash = genesis(conversation.as_bytes(), writer.as_bytes());
-        let mut last_claim = nanos(self.session.created_at);
-        for (seq, draft) in (FIRST_SEQ..).zip(std::mem::take(&mut self.turns)) {
+        let mut last_claim = begun;
+        let mut seq = first - 1;
+        for draft in std::mem::take(&mut self.turns) {
+            seq += if draft.has_receipt { 2 } else { 1 };
             let (events, reaches) = match draft.own_events {
                 Some(own) => own,
                 None => (Value::Array(draft.events).to_string(), "[]".to_owned()),
@@ -211,13 +247,28 @@ impl NewtWriter {
         }
         turns
     }
+}
+
+/// Whether newt takes an id.
+pub(super) fn is_id(id: &str) -> bool {
+    !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+pub(super) struct NewtWriter {
+    session: Session,
+    drafts: Drafts,
+}
+
+impl NewtWriter {
+    pub(super) fn new(session: &Session) -> Self {
+        Self { session: session.clone(), drafts: Drafts::default() }
+    }
 
     fn fill(&mut self, database: &Connection) -> rusqlite::Result<()> {
-        let is_id = |id: &String| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         let conversation =
-            Some(self.session.id.clone()).filter(is_id).unwrap_or_else(|| self.session.uuid().to_string());
+            Some(self.session.id.clone()).filter(|id| is_id(id)).unwrap_or_else(|| self.session.uuid().to_string());
         let writer = fingerprint(&self.session.made("newt writer", 0).to_string());
-        let turns = self.placed(&conversation, &writer);
+        let turns = self.drafts.placed(&conversation, &writer, FIRST_SEQ, nanos(self.session.created_at));
         let tip = match turns.last() {
             Some(turn) => turn.hash().unwrap_or_default(),
             None => genesis(conversation.as_bytes(), writer.as_bytes()),
@@ -266,28 +317,11 @@ impl Writer for NewtWriter {
     fn begin(&mut self, _out: &mut Vec<u8>) {}
 
     fn message(&mut self, message: &Message, _out: &mut Vec<u8>) {
-        match (message.author, message.standing) {
-            (_, Standing::Summary) => self.summary(message),
-            (Author::System, _) => self.losses.count(lost::INSTRUCTIONS),
-            (Author::Model, _) => self.answer(message),
-            (Author::Tool, _) => self.results(message),
-            (Author::Person, standing) => {
-                // Some agents give the results in the person's name.
-                self.results(message);
-                let said = words(message, &mut self.losses);
-                if said.is_empty() {
-                    return;
-                }
-                if standing == Standing::Injected {
-                    self.losses.count(lost::INJECTED);
-                }
-                self.begin_turn(said, message.created_at);
-            }
-        }
+        self.drafts.message(message);
     }
 
     fn carry(&mut self, record: &[u8], _out: &mut Vec<u8>) -> bool {
-        Row::read(record).and_then(|row| self.own(&row)).is_ok()
+        self.drafts.carry(record)
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Written {
@@ -295,11 +329,11 @@ impl Writer for NewtWriter {
             Ok(bytes) => out.extend_from_slice(&bytes),
             Err(error) => tracing::error!(%error, "a database in memory could not be filled"),
         }
-        Written { companions: Vec::new(), losses: self.losses.take() }
+        Written { companions: Vec::new(), losses: self.drafts.losses.take() }
     }
 }
 
-fn nanos(at: Timestamp) -> i64 {
+pub(super) fn nanos(at: Timestamp) -> i64 {
     at.millis().saturating_mul(NANOS)
 }
 
@@ -344,7 +378,7 @@ fn canonical(ids: &[String]) -> Vec<u8> {
 }
 
 /// The folder, and the key that newt finds its conversations by: of the repository and its branch, else of the folder.
-fn workspace(session: &Session) -> (String, String) {
+pub(super) fn workspace(session: &Session) -> (String, String) {
     let folder = session.cwd.as_deref().and_then(|cwd| cwd.to_str()).unwrap_or("/").to_owned();
     let key = match (&session.git_origin, &session.git_branch) {
         (Some(origin), Some(branch)) => {

@@ -20,6 +20,10 @@ pub(crate) struct Calls {
     again: HashMap<u64, u64>,
 }
 
+/// Calls that wait at some place of a session.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Waiting(HashMap<String, (String, bool)>);
+
 impl Calls {
     /// Takes a call in; gives the id to write. `is_text` is given back with its result.
     pub(crate) fn call(&mut self, id: &str, is_text: bool, losses: &mut Losses) -> String {
@@ -57,6 +61,16 @@ impl Calls {
     /// Takes in a result that stands in the file as it is.
     pub(crate) fn keep_result(&mut self, id: &str) {
         self.open.remove(id);
+    }
+
+    /// The calls that wait here: what another branch goes on from.
+    pub(crate) fn waiting(&self) -> Waiting {
+        Waiting(self.open.clone())
+    }
+
+    /// Goes on where these calls waited.
+    pub(crate) fn go_on(&mut self, waiting: Waiting) {
+        self.open = waiting.0;
     }
 
     /// Whether a call waits for its result.

@@ -40,6 +40,30 @@ pub(crate) mod lost {
     pub(crate) const LETTERS: &str = "records with characters that no text can have, which are replaced";
     /// Calls of which only a digest is kept.
     pub(crate) const CALL_BODIES: &str = "arguments and results of calls, of which the agent keeps digests";
+    /// Goals.
+    pub(crate) const GOALS: &str = "goals, or a part of one that the agent has no place for";
+    /// Checkpoints.
+    pub(crate) const CHECKPOINTS: &str = "checkpoints, which the agent has no place for";
+    /// Tools.
+    pub(crate) const TOOLS: &str = "lists of tools, which the agent has no place for";
+    /// Documents.
+    pub(crate) const DOCUMENTS: &str = "documents, which the agent has no place for";
+    /// Messages that wait.
+    pub(crate) const INBOX: &str = "messages that wait in an inbox, which the agent has not";
+    /// Requests.
+    pub(crate) const REQUESTS: &str = "requests that somebody was asked, and what was answered";
+    /// Roadmaps.
+    pub(crate) const ROADMAPS: &str = "roadmaps, or places in one";
+    /// Jobs.
+    pub(crate) const JOBS: &str = "jobs and workflow runs, or a part of one that the agent has no place for";
+    /// Receipts.
+    pub(crate) const RECEIPTS: &str = "receipts of prompts and artifacts, of which only the words are written";
+    /// Branches.
+    pub(crate) const BRANCHES: &str = "items of other branches than the one that the thread stands on";
+    /// Cleared branches.
+    pub(crate) const CLEARED: &str = "branches that were cleared";
+    /// Rows.
+    pub(crate) const ROWS: &str = "rows that another row of the same key keeps out";
     /// Blank texts.
     pub(crate) const EMPTY: &str = "texts of nothing but space, which hosts of models refuse";
 }

@@ -91,11 +91,6 @@ fn head(bytes: &[u8]) -> &[u8] {
 /// A reader that was told what it is told before the first record.
 fn reader(codec: &Arc<dyn Codec>, path: &Path, segments: &[Segment], state: Option<&[u8]>) -> Box<dyn SourceReader> {
     let mut reader = codec.reader(path, state);
-    for beside in codec.beside(path) {
-        if let Ok(bytes) = std::fs::read(&beside) {
-            reader.beside(&beside, &bytes);
-        }
-    }
     let bytes = joined(segments);
     if let Shape::Document(keys) = codec.shape(path, head(&bytes)) {
         reader.frame(&frame(bytes.as_slice(), keys).unwrap());
@@ -134,7 +129,12 @@ pub(crate) fn read(codec: &Arc<dyn Codec>, path: &Path, segments: &[Segment], sp
             },
         });
     }
-    Run { outcomes, facts: reader.facts(), head: reader.head(), unsettled: reader.unsettled() }
+    let mut facts = reader.facts();
+    for beside in codec.beside(path) {
+        let aside = std::fs::read(&beside).ok().and_then(|bytes| codec.aside(path, &beside, &bytes));
+        aside.iter().for_each(|aside| aside.tell(&mut facts));
+    }
+    Run { outcomes, facts, head: reader.head(), unsettled: reader.unsettled() }
 }
 
 /// Whether reading in two parts gives what reading in one part gives, wherever the cut is.

@@ -68,7 +68,7 @@ pub(super) fn database(folder: &Path, version: u32) -> Connection {
     db
 }
 
-fn thread(db: &Connection, folder: &Path, id: &str, title: &str) {
+pub(super) fn thread(db: &Connection, folder: &Path, id: &str, title: &str) {
     let insert = "INSERT INTO threads (id, preview, ephemeral, model_provider, created_at, updated_at, status, path, cwd, cli_version,
         source, title, approval_mode) VALUES (?1, 'preview', 0, 'deepseek', 1767323045, 1767323046, 'completed', '/p', ?2, '0.9.6',
         'interactive', ?3, 'on-request')";
@@ -76,7 +76,7 @@ fn thread(db: &Connection, folder: &Path, id: &str, title: &str) {
 }
 
 /// Adds a message as CodeWhale does: behind the leaf, unless a parent is given.
-fn message(db: &Connection, version: u32, thread: &str, role: &str, text: &str, parent: Option<i64>) -> i64 {
+pub(super) fn message(db: &Connection, version: u32, thread: &str, role: &str, text: &str, parent: Option<i64>) -> i64 {
     let insert = "INSERT INTO messages (thread_id, role, content, created_at) VALUES (?1, ?2, ?3, 1767323045)";
     db.execute(insert, (thread, role, text)).unwrap();
     let id = db.last_insert_rowid();
@@ -323,7 +323,7 @@ fn a_thread_becomes_a_thread_and_a_session_of_codewhale() {
     assert_eq!((exported.messages, exported.companions.len()), (8, 1));
     let db = Connection::open(home.join("state.db")).unwrap();
     let one = |sql: &str| db.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
-    assert_eq!(one("PRAGMA user_version"), 4);
+    assert_eq!(one("PRAGMA user_version"), 5);
     assert_eq!(one("SELECT count(*) FROM pragma_foreign_key_check"), 0);
     // What CodeWhale's own validator asks: parents before their children, one chain, the leaf at its end.
     assert_eq!(one("SELECT count(*) FROM messages WHERE parent_entry_id IS NOT NULL AND parent_entry_id != id - 1"), 0);
@@ -376,4 +376,59 @@ fn a_thread_of_codewhale_comes_back_with_its_rows() {
         rows.query_map([], row).unwrap().map(Result::unwrap).collect::<Vec<_>>()
     };
     assert_eq!(rows(&Connection::open(home.join("state.db")).unwrap()), rows(&db));
+}
+
+#[test]
+fn the_index_names_a_thread_until_it_is_named_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = database(folder.path(), 4);
+    db.execute("UPDATE threads SET title = NULL", []).unwrap();
+    let home = folder.path().join(".codewhale");
+    let store = open(folder.path());
+    let title = |name: Option<&str>| {
+        if let Some(name) = name {
+            let line = json!({"thread_id": "thread-1", "thread_name": name, "updated_at": 1, "rollout_path": null});
+            fs::write(home.join("session_index.jsonl"), format!("{line}\n")).unwrap();
+        }
+        // What CodeWhale does with every name that it gives.
+        db.execute("UPDATE threads SET updated_at = updated_at + 1", []).unwrap();
+        import(&store, &home);
+        store.get(&id("thread-1")).unwrap().details.title
+    };
+    assert_eq!(title(None), None);
+    assert_eq!(title(Some("late")).as_deref(), Some("late"));
+    assert_eq!(title(Some("later")).as_deref(), Some("later"));
+    store.update(&id("thread-1"), threadkeep::ThreadPatch::title("mine")).unwrap();
+    assert_eq!(title(Some("too late")).as_deref(), Some("mine"));
+    assert_eq!(title(None).as_deref(), Some("mine"));
+}
+
+#[test]
+fn the_goal_beside_a_session_is_its_goal() {
+    let folder = tempfile::tempdir().unwrap();
+    let sessions = folder.path().join(".codewhale/sessions");
+    fs::create_dir_all(sessions.join(".goals")).unwrap();
+    let session = |id: &str| {
+        json!({"schema_version": 1, "metadata": {"id": id, "title": "A", "message_count": 1, "workspace": folder.path()},
+          "messages": [{"role": "user", "content": "do it"}]})
+    };
+    let write = |name: &str, session: &serde_json::Value, goal: &str| {
+        fs::write(sessions.join(name), session.to_string()).unwrap();
+        fs::write(sessions.join(".goals").join(name), goal).unwrap();
+    };
+    let goal = r#"{"schema_version":1,"objective":"reach it","status":"paused","token_budget":9,"tokens_used":4,"time_used_seconds":5,
+        "continuation_count":1,"elapsed_seconds":7,"pause_reason":"user"}"#;
+    write("one.json", &session("one"), goal);
+    write("two.json", &session("two"), "{\"objective\"");
+    let store = open(folder.path());
+    let report = import(&store, &folder.path().join(".codewhale"));
+    assert!(
+        matches!(reasons(&report)[..], [told] if told.starts_with("the goal beside it: unreadable row")),
+        "{report:#?}"
+    );
+    let goal = store.goal(&id("one")).unwrap().unwrap();
+    assert_eq!((goal.objective.as_str(), goal.tokens_used, goal.token_budget), ("reach it", 4, Some(9)));
+    assert_eq!((goal.status, goal.pause_reason), (GoalStatus::Paused, Some(threadkeep::PauseReason::User)));
+    assert_eq!(store.goal(&id("two")).unwrap(), None);
+    assert_eq!(import(&store, &folder.path().join(".codewhale")).companions.imported, 0);
 }

@@ -1,6 +1,8 @@
 //! newt's published rules, written once more and independently of the importer: what a conversation's database must be for newt
 //! to open and verify it.
 
+use std::collections::BTreeMap;
+
 use rusqlite::Connection;
 
 pub(super) const SCHEMA: &str = "
@@ -269,6 +271,120 @@ pub(super) fn refusals(db: &Connection) -> Vec<String> {
         }
     }
     found
+}
+
+/// The receipts of a database: their conversations, active prompts and roots.
+type Known = BTreeMap<String, (String, Option<String>, String)>;
+
+/// Everything that newt would refuse of receipts and artifacts: their digests, their chains, what they point at, the last witness.
+pub(super) fn receipt_refusals(db: &Connection) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut before: BTreeMap<String, String> = BTreeMap::new();
+    let mut receipts = db
+        .prepare("SELECT id, conversation_id, writer_fingerprint, seq, previous_prompt_id, parent_prompt_id, root_prompt_id,
+           active_operator_id, origin, raw_text, model_text, raw_digest, model_digest, receipt_hash, ts_claim, encoding_version
+           FROM prompt_receipts ORDER BY receipt_order")
+        .unwrap();
+    let mut rows = receipts.query([]).unwrap();
+    let mut known = Known::new();
+    while let Some(row) = rows.next().unwrap() {
+        let text = |at: usize| row.get::<_, String>(at).unwrap();
+        let maybe = |at: usize| row.get::<_, Option<String>>(at).unwrap();
+        let int = |at: usize| row.get::<_, i64>(at).unwrap();
+        let (id, conversation, root, active) = (text(0), text(1), text(6), maybe(7));
+        let raw = digest("newt-prompt-raw:v1", &[Field::Bytes(&row.get::<_, Vec<u8>>(9).unwrap())]);
+        // A database has text in this column where a test put it there.
+        let model = row.get_ref(10).unwrap().as_bytes().unwrap();
+        std::str::from_utf8(model).unwrap();
+        let model = digest("newt-prompt-model:v1", &[Field::Bytes(model)]);
+        let (previous, parent) = (maybe(4), maybe(5));
+        let texts = [text(2), text(8)];
+        let mut fields = vec![
+            Field::Bytes(id.as_bytes()),
+            Field::Bytes(conversation.as_bytes()),
+            Field::Bytes(texts[0].as_bytes()),
+            Field::Int(int(3)),
+            Field::MaybeBytes(previous.as_deref().map(str::as_bytes)),
+            Field::MaybeBytes(parent.as_deref().map(str::as_bytes)),
+            Field::Bytes(root.as_bytes()),
+        ];
+        if int(15) == 2 {
+            fields.push(Field::MaybeBytes(active.as_deref().map(str::as_bytes)));
+        }
+        fields.extend([
+            Field::Bytes(texts[1].as_bytes()),
+            Field::Bytes(raw.as_bytes()),
+            Field::Bytes(model.as_bytes()),
+            Field::Int(int(14)),
+            Field::Int(int(15)),
+        ]);
+        let hash = digest(&format!("newt-prompt-receipt:v{}", int(15)), &fields);
+        if (text(11), text(12), text(13)) != (raw, model, hash) || (int(15) == 2) != active.is_some() {
+            found.push(format!("{id}: its digests do not hold"));
+        }
+        if before.insert(conversation.clone(), id.clone()) != previous {
+            found.push(format!("{id}: another prompt stands before it"));
+        }
+        match &parent {
+            None if texts[1] != "operator" || root != id || active.as_ref().is_some_and(|active| *active != id) => {
+                found.push(format!("{id}: it is no objective"));
+            }
+            Some(parent) => match known.get(parent) {
+                Some((of, above, under)) if *of == conversation && *under == root && *above == active => {}
+                _ => found.push(format!("{id}: it does not follow its parent")),
+            },
+            None => {}
+        }
+        known.insert(id.clone(), (conversation, active.or(Some(id)), root));
+    }
+    artifact_refusals(db, &known, &mut found);
+    found
+}
+
+fn artifact_refusals(db: &Connection, known: &Known, found: &mut Vec<String>) {
+    let mut artifacts = db
+        .prepare("SELECT id, conversation_id, writer_fingerprint, prev_hash, prompt_id, root_prompt_id, kind, relation, seq, locator, body,
+           metadata, ts_claim, encoding_version, artifact_hash FROM prompt_artifacts ORDER BY conversation_id, seq")
+        .unwrap();
+    let mut rows = artifacts.query([]).unwrap();
+    let mut tips: BTreeMap<String, (i64, String)> = BTreeMap::new();
+    while let Some(row) = rows.next().unwrap() {
+        let text = |at: usize| row.get::<_, String>(at).unwrap();
+        let int = |at: usize| row.get::<_, i64>(at).unwrap();
+        let (texts, locator, body) = ((0..8).map(text).collect::<Vec<_>>(), row.get(9).unwrap(), row.get(10).unwrap());
+        let (locator, body): (Option<String>, Option<String>) = (locator, body);
+        let metadata = text(11);
+        let mut fields: Vec<Field<'_>> = texts.iter().map(|text| Field::Bytes(text.as_bytes())).collect();
+        fields.extend([
+            Field::Int(int(8)),
+            Field::MaybeBytes(locator.as_deref().map(str::as_bytes)),
+            Field::MaybeBytes(body.as_deref().map(str::as_bytes)),
+            Field::Bytes(metadata.as_bytes()),
+            Field::Int(int(12)),
+            Field::Int(int(13)),
+        ]);
+        let hash = digest("newt-prompt-artifact:v1", &fields);
+        let genesis = || (0, digest("newt-prompt-artifact-chain-genesis:v1", &[Field::Bytes(texts[1].as_bytes())]));
+        let (seq, prev) = tips.get(&texts[1]).cloned().unwrap_or_else(genesis);
+        if text(14) != hash || texts[3] != prev || int(8) != seq + 1 {
+            found.push(format!("{}: it does not hold", texts[0]));
+        }
+        if known.get(&texts[4]).is_none_or(|(of, _, root)| *of != texts[1] || *root != texts[5]) {
+            found.push(format!("{}: its prompt is another", texts[0]));
+        }
+        let rendered = serde_json::from_str::<serde_json::Value>(&metadata).unwrap().to_string();
+        if rendered != metadata {
+            found.push(format!("{}: its metadata is in another form", texts[0]));
+        }
+        tips.insert(texts[1].clone(), (int(8), hash));
+    }
+    let mut witnesses = db.prepare("SELECT conversation_id, last_seq, tip_hash FROM prompt_artifact_tips").unwrap();
+    let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, (row.get(1)?, row.get(2)?)));
+    let witnesses: BTreeMap<String, (i64, String)> =
+        witnesses.query_map([], row).unwrap().map(Result::unwrap).collect();
+    if witnesses != tips {
+        found.push("the witnesses of artifacts are others".to_owned());
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod html;
 mod markdown;
 mod prose;
 mod share;
+mod store;
 pub(super) mod to;
 mod verbatim;
 
@@ -30,10 +31,12 @@ EXAMPLES:
   threadkeep export 019a2284 --verbatim --mask-secrets -o to-share.jsonl
   threadkeep export 019a2284 --html -o login.html      a page to send to a colleague
   threadkeep export 019a2284@12 --markdown | gh gist create -
+  threadkeep export 019a2284 019a2291 --to codewhale --home ~/copies/codewhale
   threadkeep export 019a2284 019a2291 --bundle -o threads.bundle
   threadkeep export - --bundle --unmasked --encrypt-to age1… -o threads.bundle.age
 
 JSON: with --to {thread, agent, session, file, bytes, written, records, messages, losses: [{what, count}], companions}
+and of a store {threads, agent, file, bytes, written, records, messages, losses, companions}
 `records` stand as their agent wrote them, `messages` were written anew.";
 
 /// Give a thread back as a file: of its own agent, or of another
@@ -41,6 +44,10 @@ JSON: with --to {thread, agent, session, file, bytes, written, records, messages
 /// --to gives what that agent opens and goes on with. A thread of the same agent comes back with its own records, as they are; what
 /// another agent has no place for is left out and told. --verbatim gives the bytes of the file that it was imported from, exactly,
 /// as far as they are imported. Where secrets were masked when it was imported, or are masked now, it says that the bytes differ.
+///
+/// codewhale and newt keep their sessions in one store, so --to writes a new one for them, of as many threads as are named: each with its
+/// branches where the agent has such, and with its goal, checkpoints, tools, jobs, documents and messages. A store that is there is
+/// never replaced. With @DEPTH it has that path alone.
 ///
 /// --bundle puts threads with all that hangs on them into one file, which `import` takes in. Secrets are masked in it unless it is
 /// told otherwise; the chains still verify.
@@ -52,7 +59,7 @@ JSON: with --to {thread, agent, session, file, bytes, written, records, messages
 #[command(after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("form").args(["to", "verbatim", "bundle", "html", "markdown"]).required(true))]
 pub(super) struct ExportArgs {
-    /// The thread; with @DEPTH its path ends there. --bundle takes several
+    /// The thread; with @DEPTH its path ends there. --bundle takes several, and so do agents that keep one store
     #[arg(value_name = "THREAD[@DEPTH]", required = true)]
     threads: Vec<String>,
     /// The agent to write for: claude-code, codex …
@@ -100,8 +107,15 @@ pub(super) fn run(args: &ExportArgs, app: &mut App) -> Outcome {
     if args.bundle {
         return bundle::run(args, app);
     }
+    if let Some(agent) = &args.to {
+        let store = app.read()?;
+        if let Some(wanted) = store::wanted(args, agent, &store)? {
+            return store::run(args, &store, wanted, is_placed, app);
+        }
+    }
     let [thread] = args.threads.as_slice() else {
-        return Err(Report::usage("one thread at a time").hint("--bundle takes several").into());
+        let hint = "--bundle takes several, and so do --to codewhale and --to newt, whole threads";
+        return Err(Report::usage("one thread at a time").hint(hint).into());
     };
     if args.html {
         return share::run(args, thread, app, &mut html::Html);

@@ -164,3 +164,28 @@ fn what_can_not_be_gone_on_with_is_refused() {
     assert_eq!(sandbox.code(&["export", CODEX]), 2);
     assert!(!sandbox.path("home/.codex").exists(), "nothing was written");
 }
+
+#[test]
+fn several_threads_become_one_store_of_an_agent_that_keeps_one() {
+    let sandbox = Sandbox::new();
+    sandbox.thread("one", "First", &["look around"]);
+    sandbox.thread("two", "Second", &["go on"]);
+    let arguments = ["export", "one", "two", "--to", "codewhale", "--home", "whale"];
+    let report = sandbox.json(&arguments);
+    assert_eq!((&report["threads"], &report["written"]), (&serde_json::json!(["one", "two"]), &true.into()));
+    assert_eq!(report["companions"].as_array().unwrap().len(), 3, "the index, and a session for each");
+    let file = sandbox.path("project/whale/state.db");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(sandbox.json(&arguments)["written"], false);
+    let there = fs::read(&file).unwrap();
+    let (code, error) = sandbox.failure(&["export", "one", "--to", "codewhale", "--home", "whale", "--overwrite"]);
+    assert_eq!((code != 0, &error["kind"]), (true, &"already-exists".into()), "{error}");
+    assert_eq!(fs::read(&file).unwrap(), there);
+    sandbox.ok(&["export", "one", "two", "--to", "newt", "-o", "conversations.db"]);
+    assert_eq!(sandbox.code(&["export", "one", "two", "--to", "codex", "--home", "h"]), 2);
+    assert_eq!(sandbox.code(&["export", "one", "two@0", "--to", "codewhale", "--home", "h"]), 2);
+    let other = Sandbox::new();
+    let imported =
+        other.json(&["import", file.to_str().unwrap(), sandbox.path("project/conversations.db").to_str().unwrap()]);
+    assert_eq!(imported["threads"]["new"], 4, "{imported}");
+}

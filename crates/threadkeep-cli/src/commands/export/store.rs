@@ -1,0 +1,121 @@
+//! Threads as a store of an agent that keeps its sessions in one.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use threadkeep::ThreadId;
+use threadkeep::blocking::Store;
+use threadkeep_agents::codec::Codec;
+use threadkeep_agents::export::{Before, Exported, Mask, StoreExport, codec_for, has_store, install_store};
+
+use super::super::App;
+use super::{ExportArgs, file, to};
+use crate::errors::{Code, Failure, Outcome, Report};
+use crate::human;
+use crate::masking::Veil;
+use crate::names::Target;
+
+/// The codec and the threads, where they become a store: whole threads, of an agent that keeps its sessions in one.
+pub(super) fn wanted(
+    args: &ExportArgs,
+    agent: &str,
+    store: &Store,
+) -> Result<Option<(Arc<dyn Codec>, Vec<ThreadId>)>, Failure> {
+    let codec = codec_for(agent)?;
+    if !has_store(&*codec) || args.placing.cwd.is_some() {
+        return Ok(None);
+    }
+    let mut threads = Vec::new();
+    for name in &args.threads {
+        let target = Target::find(store, name)?;
+        if target.address(store, None)?.is_some() {
+            return Ok(None);
+        }
+        threads.push(target.thread);
+    }
+    Ok(Some((codec, threads)))
+}
+
+/// Exports to a store.
+pub(super) fn run(
+    args: &ExportArgs,
+    store: &Store,
+    (codec, threads): (Arc<dyn Codec>, Vec<ThreadId>),
+    is_placed: bool,
+    app: &mut App,
+) -> Outcome {
+    let veil = Veil::new(&args.masking)?;
+    let mask: &Mask<'_> = &|bytes| veil.bytes(bytes);
+    let export = StoreExport::new(store, threads, codec, mask);
+    let tell = |exported: &Exported| {
+        to::tell_losses(exported);
+        veil.tell(("record", "records"));
+    };
+    if is_placed {
+        let (home, _) = to::home(export.codec(), &args.placing)?;
+        let installed = install_store(&export, &home)?;
+        let is_written = match installed.before {
+            Before::Nothing => true,
+            Before::Same => false,
+            Before::Beginning | Before::Further | Before::Other => return Err(in_the_way(&installed.file).into()),
+        };
+        tell(&installed.exported);
+        if app.out.is_json() {
+            let companions = installed.companions.iter().map(|path| path.display().to_string()).collect();
+            app.out.document(&document(&export, &installed.file, &installed.exported, (is_written, companions)))?;
+        } else if is_written {
+            app.out.line(words(&export, &installed.file, &installed.exported))?;
+        } else {
+            app.out.line(format!("Nothing to write: {} is the same", installed.file.display()))?;
+        }
+        return Ok(Code::Done);
+    }
+    let Some(path) = &args.output else {
+        tell(&export.write(&mut |bytes| app.out.bytes(bytes))?);
+        return Ok(Code::Done);
+    };
+    let exported =
+        file::write_whole(path, |out| export.write(&mut |bytes| out.write_all(bytes).map_err(Failure::from)))?;
+    tell(&exported);
+    if app.out.is_json() {
+        app.out.document(&document(&export, path, &exported, (true, Vec::new())))?;
+    } else {
+        app.out.line(words(&export, path, &exported))?;
+    }
+    Ok(Code::Done)
+}
+
+/// Why a store that is there is not replaced, whatever was asked.
+fn in_the_way(file: &Path) -> Report {
+    let message = format!("a store is there already, and its threads would be gone: {}", file.display());
+    Report::new(Code::NotDone, "already-exists", message).hint("--home DIR puts the new one elsewhere")
+}
+
+fn words(export: &StoreExport<'_>, file: &Path, exported: &Exported) -> String {
+    let threads = human::counted(export.threads().len() as u64, "thread", "threads");
+    let size = human::bytes(i64::try_from(exported.bytes).unwrap_or(i64::MAX));
+    format!("Wrote {threads} ({size}) to {}", file.display())
+}
+
+/// What a program is told of it.
+fn document(
+    export: &StoreExport<'_>,
+    file: &Path,
+    exported: &Exported,
+    (is_written, companions): (bool, Vec<String>),
+) -> Value {
+    let losses: Vec<Value> =
+        exported.losses.iter().map(|loss| json!({"what": loss.what, "count": loss.count})).collect();
+    json!({
+        "threads": export.threads(),
+        "agent": export.codec().agent(),
+        "file": file.display().to_string(),
+        "bytes": exported.bytes,
+        "written": is_written,
+        "records": exported.records,
+        "messages": exported.messages,
+        "losses": losses,
+        "companions": companions,
+    })
+}
