@@ -48,7 +48,7 @@ pub(crate) fn anthropic_block(block: &Value) -> Result<Block, &Value> {
         }
         "redacted_thinking" => Block::Reasoning { text: String::new() },
         "tool_use" | "server_tool_use" | "mcp_tool_use" | "toolCall" | "tool-call" => {
-            let input = block.get("input").or_else(|| block.get("arguments"));
+            let input = ["input", "arguments", "args"].iter().find_map(|key| block.get(key));
             call(first_text(block, &["id", "toolCallId"]), first_text(block, &["name", "toolName"]), input)
         }
         "tool_result" | "web_search_tool_result" | "mcp_tool_result" | "tool-result" => result(block),
@@ -61,13 +61,14 @@ pub(crate) fn anthropic_block(block: &Value) -> Result<Block, &Value> {
 /// What came back: words or blocks, or one value that names its type, as the AI SDK has it.
 fn result(block: &Value) -> Block {
     let id = first_text(block, &["tool_use_id", "toolCallId"]).to_owned();
-    let said = block.get("content").or_else(|| block.get("output")).unwrap_or(&Value::Null);
+    let said = ["content", "output", "result"].iter().find_map(|key| block.get(key)).unwrap_or(&Value::Null);
     let kind = str_at(said, "type");
     let (said, failed) = match said.get("value") {
         Some(value) if !kind.is_empty() => (value, kind.starts_with("error")),
         _ => (said, false),
     };
-    let is_error = block.get("is_error").and_then(Value::as_bool).unwrap_or(failed);
+    let is_error =
+        ["is_error", "isError"].iter().find_map(|key| block.get(key)).and_then(Value::as_bool).unwrap_or(failed);
     let content = match said {
         Value::Array(_) => anthropic(said),
         other => text(&text_of(other)).into_iter().collect(),

@@ -115,7 +115,9 @@ fn nesting_costs_no_stack() {
     assert_eq!(run::joined(&segments), deep.as_bytes());
     for codec in codecs() {
         run::read(&codec, Path::new("x.jsonl"), &segments, None);
-        assert!(codec.view(&threadkeep::Kind::Message, segments[0].bytes()).damaged);
+        // What Aider keeps is text, which may be anything.
+        let is_damaged = codec.view(&threadkeep::Kind::Message, segments[0].bytes()).damaged;
+        assert_eq!(is_damaged, codec.agent() != "aider", "{}", codec.agent());
     }
     let open = "{\"a\":".repeat(100_000);
     assert!(matches!(&run::segments(open.as_bytes())[..], [Segment::Tail { .. }]));
