@@ -16,12 +16,11 @@ use crate::human;
 use crate::masking::Veil;
 use crate::names::Target;
 
-/// The codec and the threads, where they become a store: whole threads, of an agent that keeps its sessions in one.
-pub(super) fn wanted(
-    args: &ExportArgs,
-    agent: &str,
-    store: &Store,
-) -> Result<Option<(Arc<dyn Codec>, Vec<ThreadId>)>, Failure> {
+/// A codec, and the threads that become a store of its agent.
+pub(super) type Wanted = (Arc<dyn Codec>, Vec<ThreadId>);
+
+/// What becomes a store, if something does: whole threads, of an agent that keeps its sessions in one.
+pub(super) fn wanted(args: &ExportArgs, agent: &str, store: &Store) -> Result<Option<Wanted>, Failure> {
     let codec = codec_for(agent)?;
     if !has_store(&*codec) || args.placing.cwd.is_some() {
         return Ok(None);
