@@ -63,14 +63,16 @@ fn result(block: &Value) -> Block {
     let id = first_text(block, &["tool_use_id", "toolCallId"]).to_owned();
     let said = ["content", "output", "result"].iter().find_map(|key| block.get(key)).unwrap_or(&Value::Null);
     let kind = str_at(said, "type");
+    let is_wrapped = matches!(kind, "text" | "json" | "content" | "error-text" | "error-json" | "execution-denied");
     let (said, failed) = match said.get("value") {
-        Some(value) if !kind.is_empty() => (value, kind.starts_with("error")),
+        Some(value) if is_wrapped => (value, kind.starts_with("error")),
         _ => (said, false),
     };
     let is_error =
         ["is_error", "isError"].iter().find_map(|key| block.get(key)).and_then(Value::as_bool).unwrap_or(failed);
     let content = match said {
         Value::Array(_) => anthropic(said),
+        Value::Object(_) if !kind.is_empty() => anthropic(said),
         other => text(&text_of(other)).into_iter().collect(),
     };
     Block::Result { id, content, is_error }

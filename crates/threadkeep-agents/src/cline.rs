@@ -109,6 +109,11 @@ impl Format for Cline {
         (file(path) == Some(File::Shown)).then(|| path.with_file_name(HISTORY))
     }
 
+    fn stood_in_by(self, path: &Path) -> Vec<PathBuf> {
+        let is_history = file(path) == Some(File::History);
+        SHOWN.iter().filter(|_| is_history).map(|name| path.with_file_name(name)).collect()
+    }
+
     fn read(self, line: &Value) -> Option<Entry> {
         let kind = word_at(line, "type");
         let entry = match (word_at(line, "role"), kind) {
@@ -122,7 +127,8 @@ impl Format for Cline {
             }
             _ => return None,
         };
-        Some(Entry { at: time_at(line, "ts"), ..entry })
+        let key = entry.key.clone().or_else(|| key(line));
+        Some(Entry { at: time_at(line, "ts"), key, ..entry })
     }
 
     fn frame(self, frame: &Value) -> ThreadFacts {
@@ -215,6 +221,14 @@ fn settle_session(path: &Path, facts: &mut ThreadFacts) {
 fn begun(task: &str) -> Option<Timestamp> {
     let is_time = task.len() == 13 && task.bytes().all(|byte| byte.is_ascii_digit());
     task.parse().ok().filter(|_| is_time).map(Timestamp)
+}
+
+/// What a message is recognised by: its agent marks it in place when it condenses the task, and takes the mark away again.
+fn key(line: &Value) -> Option<String> {
+    const MARKS: [&str; 4] = ["condenseParent", "truncationParent", "metrics", "modelInfo"];
+    let own = line.as_object()?.iter().filter(|(key, _)| !MARKS.contains(&key.as_str()));
+    let own: serde_json::Map<String, Value> = own.map(|(key, value)| (key.clone(), value.clone())).collect();
+    Some(blake3::hash(Value::Object(own).to_string().as_bytes()).to_hex().to_string())
 }
 
 /// A message as the model is told it, or as it said it.

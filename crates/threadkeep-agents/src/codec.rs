@@ -362,6 +362,13 @@ pub trait Codec: ViewCodec {
         None
     }
 
+    /// The files that only stand in for this one ([`Codec::stands_in_for`]): where one of them was imported before this one was there,
+    /// its thread is the one that this one goes on with.
+    fn stood_in_by(&self, path: &Path) -> Vec<PathBuf> {
+        let _ = path;
+        Vec::new()
+    }
+
     /// What follows a file of a [`Shape::Tree`], or belongs into its record. Asked of the session's own file, then of each file
     /// that became a record.
     fn below(&self, session: &Path, file: &Path) -> Vec<Below> {

@@ -38,7 +38,8 @@ impl Format for Continue {
     fn may_be_session(self, path: &Path) -> bool {
         let is_document = path.extension().is_some_and(|ending| ending == "json");
         let is_ours = || path.components().any(|part| part.as_os_str().to_string_lossy().contains("continue"));
-        is_document && is_ours() && !is_index(path)
+        let in_sessions = || path.parent().is_some_and(|folder| folder.ends_with("sessions"));
+        is_document && (is_ours() || in_sessions()) && !is_index(path)
     }
 
     fn shape(self, _path: &Path, _head: &[u8]) -> Shape {
@@ -50,7 +51,7 @@ impl Format for Continue {
         let text = text.trim_start_matches('\u{feff}').trim_start();
         let has = |key: &str| text.contains(&format!("\"{key}\""));
         let is_session = has("history") && has("sessionId") && has("workspaceDirectory");
-        text.starts_with('{') && is_session && !has("kind") && !is_index(path)
+        text.starts_with('{') && is_session && !is_index(path)
     }
 
     fn frame(self, frame: &Value) -> ThreadFacts {
@@ -142,7 +143,10 @@ fn assistant(element: &Value, message: &Value, content: &Value) -> Entry {
             blocks.push(call_of(made));
         }
     }
-    blocks.extend(states.iter().filter_map(|state| result(state)));
+    // The editors put what came of a call behind the answer too; only what was canceled stands here alone.
+    let is_told_behind = word_at(message, "id").is_some();
+    let told = states.iter().filter(|state| !is_told_behind || str_at(state, "status") == "canceled");
+    blocks.extend(told.filter_map(|state| result(state)));
     let at_work = |state: &&Value| matches!(str_at(state, "status"), "generating" | "generated" | "calling");
     let tokens = message.get("usage").and_then(tokens).and_then(Tokens::of);
     let model = list(element, "promptLogs").iter().rev().find_map(|log| word_at(log, "modelTitle"));

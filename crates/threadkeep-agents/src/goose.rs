@@ -111,6 +111,8 @@ impl Codec for Goose {
         let mut reader: Reader = state.and_then(|state| serde_json::from_slice(state).ok()).unwrap_or_default();
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         let name = path.to_string_lossy();
+        // Compaction changes the messages of a document in place; lines stay as they are.
+        reader.is_document = path.extension().is_some_and(|ending| ending == "json");
         reader.id = name.rsplit_once(".db#").map_or(stem, |(_, id)| id.to_owned());
         Box::new(reader)
     }
@@ -172,6 +174,8 @@ struct Reader {
     placed: u32,
     #[serde(skip)]
     key: Option<String>,
+    #[serde(skip)]
+    is_document: bool,
 }
 
 impl SourceReader for Reader {
@@ -200,7 +204,8 @@ impl SourceReader for Reader {
         }
         let place = self.placed.checked_sub(1).map_or(Place::Root, Place::After);
         self.placed = self.placed.saturating_add(1);
-        self.key = line.message_id.as_deref().map(|id| format!("message {id}"));
+        let id = line.message_id.as_deref().or_else(|| line.id.as_deref().filter(|_| self.is_document));
+        self.key = id.map(|id| format!("message {id}"));
         let (kind, role) = class.kind();
         let source_id = line.message_id.0.or(line.id.0);
         Ok(Record { place, kind, role, created_at, source_id, starts_turn: class == Class::Prompt, note: Vec::new() })

@@ -39,7 +39,9 @@ impl Format for Hermes {
     fn detect(self, path: &Path, head: &[u8]) -> bool {
         let head = String::from_utf8_lossy(head);
         let has = |keys: &[&str]| keys.iter().all(|key| head.contains(&format!("\"{key}\"")));
-        let is_logged = has(&["session_id", "messages", "session_start"]);
+        // Instructions and tools may stand before the messages, which are out of sight then.
+        let is_logged =
+            has(&["session_id", "session_start"]) && (has(&["messages"]) || has(&["base_url", "last_updated"]));
         let is_exported = has(&["id", "source", "started_at", "messages", "message_count"]);
         path.extension().is_some_and(|ending| ending == "json") && (is_logged || is_exported)
     }
@@ -61,7 +63,8 @@ impl Format for Hermes {
         // What the program logs of each session beside its database.
         let name = path.file_name()?.to_str()?;
         let folder = path.parent().filter(|folder| folder.ends_with("sessions") && name.starts_with("session_"))?;
-        (self.may_be_session(path)).then(|| folder.with_file_name(DATABASE))
+        let id = name.strip_prefix("session_")?.strip_suffix(".json")?;
+        (self.may_be_session(path)).then(|| folder.with_file_name(format!("{DATABASE}#{id}")))
     }
 
     fn layout(self, tables: &Tables) -> Option<Layout> {

@@ -136,7 +136,7 @@ impl<'a> Importer<'a> {
         for file in found {
             self.open_up(file, &mut sessions)?;
         }
-        let mut found = sessions;
+        let mut found = self.without_twins(sessions)?;
         self.put_in_order(&mut found)?;
         let bytes_total = found.iter().map(|file| file.size).sum();
         let mut bytes_done = 0;
@@ -162,6 +162,24 @@ impl<'a> Importer<'a> {
         self.report.changed = self.touched.into_keys().collect();
         self.report.changed.sort();
         Ok(self.report)
+    }
+
+    /// Leaves out files of which a database has the session, in this run or an earlier one.
+    fn without_twins(&self, sessions: Vec<Found>) -> Result<Vec<Found>> {
+        let listed: HashSet<String> = sessions.iter().map(|session| session.key.clone()).collect();
+        let mut kept = Vec::with_capacity(sessions.len());
+        for file in sessions {
+            let other = self.codecs.iter().find_map(|codec| codec.stands_in_for(&file.path)).filter(|_| !file.named);
+            let other = other.as_deref().and_then(Path::to_str);
+            let is_twin = match other {
+                Some(other) => listed.contains(other) || (other.contains(".db#") && self.stamp(other)?.is_some()),
+                None => false,
+            };
+            if !is_twin {
+                kept.push(file);
+            }
+        }
+        Ok(kept)
     }
 
     /// What a file that was found holds: itself, or the sessions of a database that has changed.

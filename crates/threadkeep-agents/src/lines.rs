@@ -62,6 +62,12 @@ pub(crate) trait Format: fmt::Debug + Clone + Copy + Send + Sync + 'static {
         None
     }
 
+    /// See [`Codec::stood_in_by`].
+    fn stood_in_by(self, path: &Path) -> Vec<PathBuf> {
+        let _ = path;
+        Vec::new()
+    }
+
     /// See [`Codec::layout`].
     fn layout(self, tables: &Tables) -> Option<Layout> {
         let _ = tables;
@@ -392,6 +398,10 @@ impl<F: Format> Codec for Lines<F> {
 
     fn stands_in_for(&self, path: &Path) -> Option<PathBuf> {
         self.0.stands_in_for(path)
+    }
+
+    fn stood_in_by(&self, path: &Path) -> Vec<PathBuf> {
+        self.0.stood_in_by(path)
     }
 
     fn layout(&self, tables: &Tables) -> Option<Layout> {

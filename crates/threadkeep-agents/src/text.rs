@@ -3,7 +3,7 @@
 //!
 //! Such a text only grows. Written one after another ([`Segment::write_to`]), the segments are the text, byte for byte.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{self, BufRead, Read};
 
 use threadkeep::Timestamp;
@@ -212,7 +212,7 @@ pub(crate) struct Section {
 /// stands before the next one that does, and belongs to it; at the end of the text it is none yet.
 pub(crate) fn sections(mut input: impl BufRead, mut grammar: Box<dyn Grammar>) -> io::Result<Vec<Section>> {
     let mut found: Vec<Section> = Vec::new();
-    let mut names: std::collections::HashMap<String, u32> = std::collections::HashMap::new();
+    let mut names: HashMap<String, u32> = HashMap::new();
     let mut open = Open::new(Position { offset: 0, line: 1 });
     let mut position = open.begins;
     // An empty line that may belong to what follows it.
@@ -251,11 +251,15 @@ pub(crate) fn sections(mut input: impl BufRead, mut grammar: Box<dyn Grammar>) -
     if open.asks {
         found.push(open.closed(position.offset, true));
     }
+    let mut used = HashSet::new();
     for section in &mut found {
-        let count = names.entry(section.name.clone()).or_default();
+        let said = section.name.clone();
+        let count = names.entry(said.clone()).or_default();
         *count += 1;
-        if *count > 1 {
-            section.name = format!("{}-{count}", section.name);
+        // Another one may have been called by the name that this one would get.
+        while (*count > 1 && section.name == said) || !used.insert(section.name.clone()) {
+            *count += u32::from(section.name != said);
+            section.name = format!("{said}-{count}");
         }
     }
     Ok(found)

@@ -27,8 +27,8 @@ pub(crate) use turns::{Acts, Answer, Chain, Outcome, Turns};
 /// The folder of a session that has none, for agents that want one: they refuse a folder that does not exist.
 pub(crate) const NOWHERE: &str = "/";
 
-/// Stands in a companion for the agent's home, once and before anything that a person wrote: whoever puts it there knows the path,
-/// which is written as JSON has it.
+/// Stands in a companion for the agent's home, where a path in JSON begins with it: whoever puts it there knows the path. Within what
+/// a person wrote no path begins so, since its quotes are escaped.
 pub(crate) const HOME: &str = "{agent home}";
 
 /// What is said of a session beside its messages.

@@ -116,12 +116,8 @@ fn usage(tokens: &Value) -> Usage {
 fn said(message: &Value) -> Entry {
     if let Some(user) = message.get("User") {
         let id = word_at(user, "id").map(str::to_owned);
-        let key = id.as_ref().map(|id| format!("prompt {id}"));
-        return Entry {
-            id,
-            key,
-            ..Entry::said(Voice::Person, list(user, "content").iter().filter_map(piece).collect())
-        };
+        let blocks: Vec<Block> = list(user, "content").iter().filter_map(piece).collect();
+        return Entry { id, key: Some(told("prompt", &blocks)), ..Entry::said(Voice::Person, blocks) };
     }
     if let Some(agent) = message.get("Agent") {
         return answer(agent);
@@ -137,8 +133,7 @@ fn said(message: &Value) -> Entry {
 
 fn answer(agent: &Value) -> Entry {
     let mut blocks: Vec<Block> = list(agent, "content").iter().filter_map(piece).collect();
-    let digest = blake3::hash(format!("{blocks:?}").as_bytes()).to_hex();
-    let key = Some(format!("answer {digest}"));
+    let key = Some(told("answer", &blocks));
     let results = agent.get("tool_results").and_then(Value::as_object);
     let calls: Vec<String> = blocks.iter().filter_map(call_id).map(str::to_owned).collect();
     let is_open = calls.iter().any(|id| results.is_none_or(|results| !results.contains_key(id)));
@@ -148,6 +143,11 @@ fn answer(agent: &Value) -> Entry {
     let others = results.into_iter().flatten().filter(|(id, _)| !calls.contains(id));
     blocks.extend(others.map(|(id, found)| result(id, found)));
     Entry { key, is_open, ..Entry::said(Voice::Model, blocks) }
+}
+
+/// What a message is recognised by: what is said in it. A newer program gives the prompts of an older one new ids.
+fn told(what: &str, blocks: &[Block]) -> String {
+    format!("{what} {}", blake3::hash(format!("{blocks:?}").as_bytes()).to_hex())
 }
 
 fn call_id(block: &Block) -> Option<&str> {
@@ -164,10 +164,15 @@ fn flat(message: &Value) -> Entry {
     let uses = list(message, "tool_uses").iter();
     blocks.extend(uses.map(|made| call(str_at(made, "id"), str_at(made, "name"), made.get("input"))));
     let results = list(message, "tool_results");
-    blocks.extend(results.iter().map(|found| result(str_at(found, "tool_use_id"), found)));
-    if blocks.is_empty() {
+    if blocks.is_empty() && results.is_empty() {
         blocks.extend(text(str_at(message, "context")));
     }
+    let key = match str_at(message, "role") {
+        "user" if results.is_empty() => Some(told("prompt", &blocks)),
+        "assistant" => Some(told("answer", &blocks)),
+        _ => None,
+    };
+    blocks.extend(results.iter().map(|found| result(str_at(found, "tool_use_id"), found)));
     let is_hidden = message.get("is_hidden") == Some(&Value::Bool(true));
     let voice = match str_at(message, "role") {
         "user" if !results.is_empty() => Voice::Tool,
@@ -177,7 +182,7 @@ fn flat(message: &Value) -> Entry {
         "system" => Voice::Instructions,
         _ => Voice::Nobody,
     };
-    Entry::said(voice, blocks)
+    Entry { key, ..Entry::said(voice, blocks) }
 }
 
 fn piece(content: &Value) -> Option<Block> {

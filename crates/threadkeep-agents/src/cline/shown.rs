@@ -44,8 +44,8 @@ pub(super) fn read(line: &Value) -> Entry {
 fn is_task(line: &Value) -> bool {
     match line.get("conversationHistoryIndex").and_then(Value::as_i64) {
         Some(index) => index < 0,
-        // What the model says comes in parts, and keeps the mark of it.
-        None => line.get("partial").is_none(),
+        // What the model says comes in parts and keeps the mark of it, or has no place for pictures.
+        None => line.get("partial").is_none() && line.get("images").is_some_and(Value::is_array),
     }
 }
 

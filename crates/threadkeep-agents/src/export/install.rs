@@ -301,12 +301,15 @@ fn place_companion(home: &Path, path: &Path, companion: &Companion, existing: Ex
 
 /// What a companion holds, with the agent's home in its place.
 fn at_home(bytes: &[u8], home: &Path) -> Vec<u8> {
-    let Some(at) = bytes.windows(HOME.len()).position(|part| part == HOME.as_bytes()) else { return bytes.to_vec() };
+    let begins = format!("\": \"{HOME}/");
+    let Some(at) = bytes.windows(begins.len()).position(|part| part == begins.as_bytes()) else {
+        return bytes.to_vec();
+    };
     let home = std::path::absolute(home).unwrap_or_else(|_| home.to_owned());
     let home = serde_json::Value::from(home.to_string_lossy()).to_string();
-    let (before, after) = bytes.split_at(at);
+    let (before, after) = bytes.split_at(at + begins.len() - HOME.len() - 1);
     let after = after.get(HOME.len()..).unwrap_or_default();
-    [before, home.trim_matches('"').as_bytes(), after].concat()
+    [before, home.get(1..home.len() - 1).unwrap_or_default().as_bytes(), after].concat()
 }
 
 fn failed(operation: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {

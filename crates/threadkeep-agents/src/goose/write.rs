@@ -92,7 +92,11 @@ impl GooseWriter {
             content
                 .push(json!({"type": "toolRequest", "id": made.id, "toolCall": {"status": "success", "value": value}}));
             let (said, is_error) = made.result.unwrap_or_default();
-            let said: Vec<Value> = said.iter().filter_map(|block| self.output(block)).collect();
+            let mut said: Vec<Value> = said.iter().filter_map(|block| self.output(block)).collect();
+            if said.is_empty() {
+                // A result without any content may be refused.
+                said.push(text(""));
+            }
             let value = json!({"content": said, "isError": is_error});
             results.push(
                 json!({"type": "toolResponse", "id": made.id, "toolResult": {"status": "success", "value": value}}),

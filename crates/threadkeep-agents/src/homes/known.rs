@@ -171,10 +171,15 @@ pub(super) const AGENTS: &[Agent] = &[
     },
     Agent {
         id: "hermes",
-        variables: &[("HERMES_HOME", &["state.db"])],
-        folders: &[(Home, ".hermes/state.db"), (Home, ".hermes/profiles")],
+        variables: &[("HERMES_HOME", &["state.db", "sessions"])],
+        folders: &[(Home, ".hermes/state.db"), (Home, ".hermes/sessions"), (Home, ".hermes/profiles")],
         ..NONE
     },
     Agent { id: "droid", folders: &[(Home, ".factory/sessions")], ..NONE },
-    Agent { id: "continue", folders: &[(Home, ".continue/sessions")], ..NONE },
+    Agent {
+        id: "continue",
+        variables: &[("CONTINUE_GLOBAL_DIR", &["sessions"])],
+        folders: &[(Home, ".continue/sessions")],
+        ..NONE
+    },
 ];

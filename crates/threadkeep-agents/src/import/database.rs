@@ -25,6 +25,8 @@ use crate::segments::{MAX_LINE_BYTES, Segment, value_end};
 
 /// How often a database that changes while it is copied is copied anew.
 const COPY_ATTEMPTS: usize = 4;
+/// How much is kept of a damaged document in a column.
+const MAX_KEPT_BYTES: u64 = 64 << 20;
 /// Behind a database's name: what is not in it yet, and what has to be undone in it if its writer died.
 const LOG: &str = "-wal";
 const JOURNAL: &str = "-journal";
@@ -321,9 +323,14 @@ fn take_elements(
             Segment::Opaque { .. } | Segment::Tail { .. } => {}
         }
     }
+    // What is kept is what can be read of it: nothing looks for secrets in what is packed.
+    let readable = || {
+        let mut bytes = Vec::new();
+        packed.open()?.take(MAX_KEPT_BYTES).read_to_end(&mut bytes).map(|_| bytes)
+    };
     match &packed.damage {
-        Some(damage) => take(made.damaged(array, stored, &damage.to_string())),
-        None if !has_frame => take(made.damaged(array, stored, "what it says of itself can't be read")),
+        Some(damage) => take(made.damaged(array, &readable()?, &damage.to_string())),
+        None if !has_frame => take(made.damaged(array, &readable()?, "what it says of itself can't be read")),
         None => Ok(()),
     }
 }

@@ -279,6 +279,8 @@ struct Run<'a> {
     placed: Vec<ItemId>,
     batch: Vec<Pending>,
     bytes: usize,
+    /// How many records in the batch wait for their agent, and their bytes.
+    waiting: (usize, usize),
     /// What the store says of the file.
     stored: Option<SourceFile>,
     /// Whether an earlier import has begun with the file and not come to its end.
@@ -329,6 +331,7 @@ impl<'a> Run<'a> {
             placed: Vec::new(),
             batch: Vec::new(),
             bytes: 0,
+            waiting: (0, 0),
             live: None,
             exists: thread.is_some(),
             thread,
@@ -450,7 +453,7 @@ impl<'a> Run<'a> {
 
     /// Counts a record that is kept beside the tree: of a session that is read as a whole, it may be one that was kept before.
     fn count_beside(&mut self, bytes: &[u8]) {
-        let is_read_again = self.position.offset <= self.read_until;
+        let is_read_again = self.read_until > 0 && self.position.offset <= self.read_until;
         let known = is_read_again || (!self.import.shape.grows() && self.remembered.note(bytes, &self.earlier));
         let counts = &mut self.outcome.items;
         *(if known { &mut counts.unchanged } else { &mut counts.imported }) += 1;
@@ -467,7 +470,9 @@ impl<'a> Run<'a> {
     }
 
     fn write_if_full(&mut self, workspaces: &mut HashMap<PathBuf, Workspace>) -> Result<(), Failure> {
-        let is_full = self.batch.len() >= BATCH_RECORDS || self.bytes >= BATCH_BYTES;
+        // What waits is looked at again when as much has come to it.
+        let (count, bytes) = self.waiting;
+        let is_full = self.batch.len() >= BATCH_RECORDS.max(2 * count) || self.bytes >= BATCH_BYTES.max(2 * bytes);
         if !is_full || self.import.shape.grows() {
             return if is_full { self.write(workspaces, false) } else { Ok(()) };
         }
@@ -476,11 +481,12 @@ impl<'a> Run<'a> {
             self.write(workspaces, false)?;
         }
         self.bytes = waiting.iter().map(|pending| pending.bytes().read.len()).sum();
+        self.waiting = (waiting.len(), self.bytes);
         self.batch.extend(waiting);
         Ok(())
     }
 
-    /// Takes out of the batch what begins with the first record that its agent is still at work on.
+    /// Takes the records out of the batch that begin with the first one that its agent is still at work on.
     fn split_unsettled(&mut self) -> Vec<Pending> {
         let Some(unsettled) = self.reader.unsettled().map(|number| number as usize) else {
             return Vec::new();
@@ -491,7 +497,11 @@ impl<'a> Run<'a> {
             next += usize::from(is_record);
             is_record && next > unsettled
         });
-        at.map(|at| self.batch.split_off(at)).unwrap_or_default()
+        let behind = at.map(|at| self.batch.split_off(at)).unwrap_or_default();
+        let (records, beside): (Vec<_>, Vec<_>) =
+            behind.into_iter().partition(|pending| matches!(pending, Pending::Record { .. }));
+        self.batch.extend(beside);
+        records
     }
 
     /// Keeps beside the tree what its agent is still at work on; the next import looks at it again.
@@ -889,6 +899,14 @@ impl Import<'_> {
         let Some(id) = session else {
             return Err(Failure::File("the session has no usable id".to_owned()));
         };
+        for path in self.codec.stood_in_by(&self.file.path) {
+            let source = self.store.source(&path.to_string_lossy())?;
+            let thread =
+                source.and_then(|source| source.thread).map(|thread| self.find(&thread)).transpose()?.flatten();
+            if let Some(thread) = thread.filter(|thread| thread.shelf != Shelf::Trashed) {
+                return Ok(Chosen { id: thread.id, exists: true, is_new: false, fork: None, base: None });
+            }
+        }
         let other = other_thread_id(&id, &self.file.key);
         for id in [Some(id), other].into_iter().flatten() {
             let Some(thread) = self.find(&id)? else {

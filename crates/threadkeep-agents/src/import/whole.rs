@@ -1,6 +1,7 @@
 //! Sessions that are read as a whole: documents, trees of small files, and rows of a database.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -27,12 +28,18 @@ pub(super) fn read(codec: &dyn Codec, file: &Found, shape: Shape, take: &mut Tak
             Document::new(files::open(&file.path)?, path).try_for_each(|segment| take(segment?))
         }
         (Origin::File, Shape::Replayed(path)) => {
-            let replay = codec.replay(shape).ok_or_else(|| Failure::File("nothing makes its records".to_owned()))?;
-            let input = files::open(&file.path)?;
-            match path {
-                Some(path) => Replayed::new(Document::new(input, path), replay).try_for_each(|segment| take(segment?)),
-                None => Replayed::new(Segments::new(input), replay).try_for_each(|segment| take(segment?)),
+            let replay = || codec.replay(shape).ok_or_else(|| Failure::File("nothing makes its records".to_owned()));
+            let open = || Ok::<_, Failure>(files::open(&file.path)?);
+            if let Some(path) = path {
+                return Replayed::new(Document::new(open()?, path), replay()?).try_for_each(|segment| take(segment?));
             }
+            // The records of a log follow from its end. Made first, they begin a thread, and nothing of the log is held until then.
+            let is_made = |segment: &io::Result<Segment>| matches!(segment, Ok(Segment::Record { .. }));
+            let mut made =
+                Replayed::new(Segments::new(open()?), replay()?).filter(|segment| is_made(segment) || segment.is_err());
+            made.try_for_each(|segment| take(segment?))?;
+            let mut stands = Replayed::new(Segments::new(open()?), replay()?).filter(|segment| !is_made(segment));
+            stands.try_for_each(|segment| take(segment?))
         }
         (Origin::File | Origin::Section(_), _) => Err(Failure::File("it is not read as a whole".to_owned())),
     }

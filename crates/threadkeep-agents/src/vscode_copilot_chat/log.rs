@@ -98,7 +98,8 @@ impl Log {
 
     fn set(&mut self, path: &[Step], value: Option<Value>) -> Result<(), String> {
         let (last, parents) = path.split_last().ok_or("a change of the whole state")?;
-        let bytes = room(self.bytes, value.as_ref().map_or(0, weight))?;
+        let named = named(last);
+        let bytes = room(self.bytes, value.as_ref().map_or(0, |value| weight(value).saturating_add(named)))?;
         let old = match (find(self.state.as_mut(), parents)?, last, value) {
             (Value::Object(object), Step::Key(key), Some(value)) => object.insert(key.clone(), value),
             (Value::Object(object), Step::Key(key), None) => object.remove(key),
@@ -107,7 +108,7 @@ impl Log {
             (Value::Array(list), Step::Index(at), None) => list.get_mut(*at).map(Value::take),
             _ => return Err("a change within something that is neither an object nor a list".to_owned()),
         };
-        self.bytes = bytes.saturating_sub(old.as_ref().map_or(0, weight));
+        self.bytes = bytes.saturating_sub(old.as_ref().map_or(0, |value| weight(value).saturating_add(named)));
         Ok(())
     }
 
@@ -122,9 +123,15 @@ impl Log {
             None | Some(Value::Null) => None,
             Some(cut) => Some(index(cut).ok_or("a list is to be cut at what is no place in it")?),
         };
-        let bytes = room(self.bytes, values.iter().map(weight).sum())?;
+        let named = named(last);
+        let bytes = room(self.bytes, values.iter().map(weight).sum::<usize>().saturating_add(named))?;
+        // A list that is no part of an object has no name.
+        let mut is_named = true;
         let target = match (find(self.state.as_mut(), parents)?, last) {
-            (Value::Object(object), Step::Key(key)) => object.entry(key.clone()).or_insert(Value::Null),
+            (Value::Object(object), Step::Key(key)) => {
+                is_named = object.contains_key(key);
+                object.entry(key.clone()).or_insert(Value::Null)
+            }
             (Value::Array(list), Step::Index(at)) => list.get_mut(*at).ok_or("a list that is not there")?,
             _ => return Err("a change within something that is neither an object nor a list".to_owned()),
         };
@@ -135,7 +142,7 @@ impl Log {
         let length = list.len();
         let old: usize = cut.map_or(0, |cut| list.drain(cut.min(length)..).map(|value| weight(&value)).sum());
         list.extend(values);
-        self.bytes = bytes.saturating_sub(old);
+        self.bytes = bytes.saturating_sub(old).saturating_sub(if is_named { named } else { 0 });
         match cut.filter(|cut| *cut > length) {
             // What comes now goes on at its end all the same.
             Some(cut) => {
@@ -160,6 +167,11 @@ fn place(list: &mut Vec<Value>, at: usize, value: Value) -> Result<Option<Value>
 }
 
 /// How much memory the state takes with more in it.
+/// What the name of a value in an object takes.
+fn named(step: &Step) -> usize {
+    if let Step::Key(key) = step { key.len().saturating_add(VALUE_BYTES) } else { 0 }
+}
+
 fn room(bytes: usize, more: usize) -> Result<usize, String> {
     let sum = bytes.saturating_add(more);
     if sum > MAX_STATE_BYTES { Err(format!("the session takes more than {MAX_STATE_BYTES} bytes")) } else { Ok(sum) }

@@ -124,6 +124,21 @@ fn a_thread_of_zed_that_is_written_anew_brings_what_is_new() {
 }
 
 #[test]
+fn a_thread_of_zed_that_a_newer_program_rewrites_is_no_branch() {
+    let zed = Agent::zed();
+    let flat = r#"{"version":"0.2.0","messages":[{"id":1,"role":"user","segments":[{"type":"text","text":"Sort"}]},
+        {"id":2,"role":"assistant","segments":[{"type":"text","text":"Sorted."}]}]}"#;
+    zed.put_zed("t", &packed(flat));
+    import(&zed.store, &zed.path());
+    let newer = r#"{"version":"0.3.0","messages":[{"User":{"id":"new","content":[{"Text":"Sort"}]}},
+        {"Agent":{"content":[{"Text":"Sorted."}],"tool_results":{}}}]}"#;
+    zed.put_zed("t", &packed(newer));
+    import(&zed.store, &zed.path());
+    assert_eq!(zed.thread("t").branches, 1);
+    assert_eq!(zed.texts("t"), ["Sort", "Sorted."]);
+}
+
+#[test]
 fn an_answer_that_holds_its_results_is_told_with_them_to_every_agent() {
     let agent = Agent::zed();
     let call = r#"{"ToolUse":{"id":"t1","name":"count","input":{"what":"shelves"}}}"#;

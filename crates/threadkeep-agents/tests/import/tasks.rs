@@ -44,7 +44,7 @@ fn a_task_that_grows_brings_what_is_new() {
 fn what_was_shown_is_read_where_nothing_else_is_left_and_only_there() {
     let (folder, store) = open();
     let tasks = folder.path().join("rooveterinaryinc.roo-cline/tasks");
-    let shown = r#"[{"ts":1775120400001,"type":"say","say":"text","text":"Fix it"}]"#;
+    let shown = r#"[{"ts":1775120400001,"type":"say","say":"text","text":"Fix it","images":[]}]"#;
     write(&tasks.join("1775120400000/ui_messages.json"), shown);
     write(&tasks.join("1775120400000/api_conversation_history.json"), &format!("[{ASKED},{ANSWERED}]"));
     write(&tasks.join("1775120500000/ui_messages.json"), shown);
@@ -55,6 +55,69 @@ fn what_was_shown_is_read_where_nothing_else_is_left_and_only_there() {
     assert!(threads(&store).iter().all(|thread| thread.details.agent.as_deref() == Some("roo-code")));
     assert_eq!(texts(&store, "1775120500000"), ["Fix it"]);
     assert_eq!(import(&store, folder.path()).files.unchanged, 3);
+}
+
+/// A task begins with what is shown of it, and what the model is told comes later.
+#[test]
+fn a_task_whose_messages_come_after_what_was_shown_is_the_same_thread() {
+    let (folder, store) = open();
+    let task = folder.path().join("saoudrizwan.claude-dev/tasks/1775120400000");
+    let shown = r#"[{"ts":1775120400001,"type":"say","say":"text","text":"Fix it","images":[]},
+        {"ts":1775120400002,"type":"say","say":"text","text":"Done."}]"#;
+    write(&task.join("ui_messages.json"), shown);
+    import(&store, folder.path());
+    assert_eq!(texts(&store, "1775120400000"), ["Fix it", "Done."]);
+    let items = store.items(&ThreadId::new("1775120400000").unwrap(), ItemQuery::default()).unwrap().entries;
+    assert_eq!(items[1].role, Some(threadkeep::Role::Assistant), "the model said it");
+    write(&task.join("api_conversation_history.json"), &format!("[{ASKED},{ANSWERED}]"));
+    import(&store, folder.path());
+    assert_eq!(threads(&store).len(), 1);
+    assert_eq!(texts(&store, "1775120400000"), ["Fix it", "It is fixed."]);
+    assert_eq!(import(&store, folder.path()).items.imported, 0);
+}
+
+#[test]
+fn a_task_that_is_condensed_brings_the_summary_alone() {
+    let (folder, store) = open();
+    let file = folder.path().join("rooveterinaryinc.roo-cline/tasks/1775120400000/api_conversation_history.json");
+    write(&file, &format!("[{ASKED},{ANSWERED}]"));
+    import(&store, folder.path());
+    let marked = [ASKED, ANSWERED].map(|line| line.replacen('{', r#"{"condenseParent":"c1","#, 1)).join(",");
+    let summary =
+        r#"{"role":"user","isSummary":true,"condenseId":"c1","content":[{"type":"text","text":"It was fixed."}]}"#;
+    write(&file, &format!("[{marked},{summary}]"));
+    import(&store, folder.path());
+    let thread = &threads(&store)[0];
+    assert_eq!(thread.branches, 1);
+    assert_eq!(texts(&store, thread.id.as_str()), ["Fix it", "It is fixed.", "It was fixed."]);
+    assert_eq!(given_back(&store, &file), std::fs::read(&file).unwrap());
+}
+
+#[test]
+fn a_log_of_hermes_is_read_where_its_database_does_not_list_the_session() {
+    let (folder, store) = open();
+    let home = folder.path().join(".hermes");
+    std::fs::create_dir(&home).unwrap();
+    let database = Connection::open(home.join("state.db")).unwrap();
+    let tables =
+        "CREATE TABLE sessions (id TEXT PRIMARY KEY, source TEXT, parent_session_id TEXT, started_at REAL, ended_at REAL, end_reason TEXT);
+         CREATE TABLE messages (id INTEGER PRIMARY KEY, session_id TEXT, role TEXT, content TEXT, tool_calls TEXT, tool_call_id TEXT,
+           timestamp REAL, active INTEGER DEFAULT 1, compacted INTEGER DEFAULT 0);
+         INSERT INTO sessions VALUES ('kept', 'cli', NULL, 1777626000.0, NULL, NULL);
+         INSERT INTO messages (session_id, role, content, timestamp) VALUES ('kept', 'user', 'one', 1777626001.0);";
+    database.execute_batch(tables).unwrap();
+    for id in ["kept", "pruned"] {
+        let log = format!(
+            r#"{{"session_id":"{id}","session_start":"2026-05-01T09:00:00Z","messages":[{{"role":"user","content":"of {id}"}}]}}"#
+        );
+        write(&home.join(format!("sessions/session_{id}.json")), &log);
+    }
+    for round in 0..2 {
+        import(&store, folder.path());
+        assert_eq!(threads(&store).len(), 2, "round {round}");
+        assert_eq!(texts(&store, "kept"), ["one"]);
+        assert_eq!(texts(&store, "pruned"), ["of pruned"]);
+    }
 }
 
 #[test]

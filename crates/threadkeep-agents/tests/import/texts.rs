@@ -53,6 +53,17 @@ impl Project {
 }
 
 #[test]
+fn sessions_that_begin_at_one_time_are_told_apart_whatever_they_are_called() {
+    let project = Project::new();
+    for name in ["2026-03-02 09:00:00", "2026-03-02 09:00:00", "2026-03-02 09:00:00-2", "2026-03-02 09:00:00 2"] {
+        project.append(format!("\n# aider chat started at {name}\n\n#### Begin {name}  \n\nBegun.\n").as_bytes());
+    }
+    project.import();
+    assert_eq!(threads(&project.store).len(), 4);
+    assert_eq!(project.import(), 0);
+}
+
+#[test]
 fn what_is_appended_is_all_that_comes() {
     let project = Project::new();
     project.append(FIRST.as_bytes());
