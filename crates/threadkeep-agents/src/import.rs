@@ -16,6 +16,7 @@ mod identity;
 mod packed;
 mod report;
 mod source;
+mod thread;
 mod tree;
 mod whole;
 

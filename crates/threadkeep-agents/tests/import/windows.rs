@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 use threadkeep::blocking::Store;
-use threadkeep::{ItemQuery, StoreOptions, ThreadId};
+use threadkeep::{ItemQuery, RedactOptions, StoreOptions, ThreadId};
 use threadkeep_agents::import::ImportReport;
 
 use super::{given_back, import};
@@ -122,6 +122,27 @@ fn a_session_is_the_same_in_a_document_and_in_a_log() {
     let items = window.import().items;
     assert_eq!((items.unchanged, items.imported), (2, 3));
     assert_eq!(window.texts(), ["One?", "1", "Two?", "2"]);
+}
+
+/// The words stand in the log and in the item that was made of it.
+#[test]
+fn what_is_taken_out_of_an_item_is_in_no_line_of_its_log_either() {
+    let window = Window::new();
+    window.write(&[whole(&[request("r1", "The key is hunter2", "1", 1)])]);
+    window.import();
+    let id = ThreadId::new("one").unwrap();
+    let key = window.log().canonicalize().unwrap().to_str().unwrap().to_owned();
+    let kept = |store: &Store| {
+        let parts = store.source_parts(&key, -1, 100).unwrap();
+        parts.iter().any(|part| String::from_utf8_lossy(&part.bytes).contains("hunter2"))
+    };
+    assert!(kept(&window.store));
+    let prompt = window.store.items(&id, ItemQuery::default()).unwrap().entries[0].address();
+    let options = RedactOptions { reason: "a key".to_owned(), ..RedactOptions::default() };
+    let report = window.store.redact(&id, vec![prompt], options).unwrap();
+    assert!(!kept(&window.store));
+    assert!(report.file_parts > 0 && report.remains.iter().any(|words| words.contains(&key)), "{report:?}");
+    assert!(window.store.verify(&id).unwrap().is_intact());
 }
 
 #[test]

@@ -57,6 +57,8 @@ statements! {
     KEPT_BYTES = "SELECT g.source, g.position, g.bytes FROM segments g JOIN sources s ON s.key = g.source
         WHERE s.thread = ?1 AND g.bytes IS NOT NULL AND (g.source > ?2 OR (g.source = ?2 AND g.position > ?3))
         ORDER BY g.source, g.position LIMIT ?4";
+    MADE_FILES = "SELECT s.key, s.path FROM sources s WHERE s.thread = ?1
+        AND NOT EXISTS (SELECT 1 FROM segments g WHERE g.source = s.key AND g.item IS NOT NULL) ORDER BY s.key";
     NOTE_ERASURE = "INSERT INTO facts (name, value) VALUES ('erasure', ?1) ON CONFLICT (name) DO NOTHING";
     FORGET_ERASURE = "DELETE FROM facts WHERE name = 'erasure'";
     WAITS_FOR_ERASURE = "SELECT 1 FROM facts WHERE name = 'erasure'";
@@ -504,6 +506,13 @@ pub(crate) struct Kept {
     /// The file's key and the place in the file.
     pub(crate) place: (i64, i64),
     pub(crate) bytes: Vec<u8>,
+}
+
+/// The imported files, by key and path, that hold a thread's items in no part of theirs: they follow from all that is kept of
+/// such a file.
+pub(crate) fn made_files(tx: &mut dyn Tx, thread: &ThreadId) -> Result<BTreeMap<i64, String>> {
+    let files = query_all(tx, MADE_FILES, &[thread.as_str().into()], |row| Ok((row.int(0)?, row.text(1)?.to_owned())))?;
+    Ok(files.into_iter().collect())
 }
 
 /// A page of what was kept of a thread's imported files, after a place.

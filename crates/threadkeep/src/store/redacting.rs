@@ -330,6 +330,42 @@ impl<'a> Redaction<'a> {
                 self.touched.insert(thread.clone());
                 self.report.beside.entry(thread).or_default().extend(fields.into_iter().map(str::to_owned));
             }
+            for thread in removed.kin {
+                self.take_files(&thread).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes away what is kept of files that a thread's items follow from as a whole: nothing says which part of them holds what was
+    /// taken away.
+    async fn take_files(&mut self, thread: &ThreadId) -> Result<()> {
+        let id = thread.clone();
+        let files = self.inner().db.read(move |tx| redact::made_files(tx, &id)).await?;
+        let marker = Rules::whole_marker().as_bytes();
+        let (mut after, mut taken) = ((i64::MIN, i64::MIN), 0);
+        while !files.is_empty() {
+            let id = thread.clone();
+            let page = self.inner().db.read(move |tx| redact::kept_bytes(tx, &id, after)).await?;
+            let Some(last) = page.last() else { break };
+            after = last.place;
+            let holds = |kept: &Kept| files.contains_key(&kept.place.0) && kept.bytes != marker;
+            let held = page.into_iter().filter(holds);
+            let changed: Vec<Kept> = held.map(|Kept { place, .. }| Kept { place, bytes: marker.to_vec() }).collect();
+            if changed.is_empty() {
+                continue;
+            }
+            taken += changed.len() as u64;
+            let (id, store, grounds) = (thread.clone(), self.inner().id, self.grounds.clone());
+            let put = move |tx: &mut dyn Tx| redact::put_kept_bytes(tx, store, &id, &changed, &grounds);
+            self.inner().db.write(Sync::Synced.within(thread.as_str()), put).await?;
+        }
+        if taken > 0 {
+            self.touched.insert(thread.clone());
+            self.report.file_parts += taken;
+            self.report.beside.entry(thread.clone()).or_default().insert("file".to_owned());
+            let words = |path: &String| format!("{path}: an import takes in what it still holds once it has changed");
+            self.report.remains.extend(files.values().map(words));
         }
         Ok(())
     }
@@ -540,11 +576,13 @@ fn older_copies(inner: &Inner) -> Vec<PathBuf> {
 /// What a transaction took away.
 struct Removed {
     places: Vec<RedactedPlace>,
+    /// The threads that have what was taken away.
+    kin: BTreeSet<ThreadId>,
     beside: BTreeMap<ThreadId, BTreeSet<&'static str>>,
 }
 
 fn remove_items(tx: &mut dyn Tx, store: uuid::Uuid, keys: &[ItemKey], grounds: &Grounds) -> Result<Removed> {
-    let mut removed = Removed { places: Vec::new(), beside: BTreeMap::new() };
+    let mut removed = Removed { places: Vec::new(), kin: BTreeSet::new(), beside: BTreeMap::new() };
     for key in keys {
         let (_, id, _) = redact::place_of(tx, *key)?;
         let words = redact::words_of(tx, *key)?;
@@ -554,8 +592,9 @@ fn remove_items(tx: &mut dyn Tx, store: uuid::Uuid, keys: &[ItemKey], grounds: &
             let fields = redact::take_names(&mut after, &words);
             if !fields.is_empty() {
                 redact::put_beside(tx, store, &thread, (&before, &after), grounds)?;
-                removed.beside.entry(thread).or_default().extend(fields);
+                removed.beside.entry(thread.clone()).or_default().extend(fields);
             }
+            removed.kin.insert(thread);
         }
         if redact::item(tx, store, *key, None, grounds)? {
             removed.places.push(place(tx, *key, Vec::new(), false)?);
