@@ -96,6 +96,8 @@ pub enum Shared {
     Roadmap {
         /// The folder that it belongs to, where a conversation says it.
         folder: Option<PathBuf>,
+        /// The library's workspace that has it, where it comes from there.
+        workspace: Option<String>,
         /// Its id.
         id: String,
         /// Its title.

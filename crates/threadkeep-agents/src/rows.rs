@@ -93,6 +93,11 @@ impl Row {
         }
     }
 
+    /// The bytes of the columns that hold no text.
+    pub(crate) fn blobs(&self) -> impl Iterator<Item = Vec<u8>> {
+        self.0.values().filter_map(|value| unhex(value.as_object()?.get("hex")?.as_str()?))
+    }
+
     /// A short text for a thread's metadata: nothing for what is blank, too long, or no text.
     pub(crate) fn word(&self, column: &str) -> Option<String> {
         let text = self.text(column).ok().flatten()?;

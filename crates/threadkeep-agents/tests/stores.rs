@@ -6,6 +6,8 @@
 mod codewhale;
 #[path = "stores/codewhale_back.rs"]
 mod codewhale_back;
+#[path = "stores/masked.rs"]
+mod masked;
 #[path = "stores/newt.rs"]
 mod newt;
 #[path = "stores/newt_back.rs"]
@@ -18,7 +20,7 @@ use std::path::Path;
 use threadkeep::blocking::Store;
 use threadkeep::{Details, Item, ItemQuery, Kind, NewItem, NewThread, Role, StoreOptions, ThreadId, View};
 use threadkeep_agents::codec::Codec;
-use threadkeep_agents::export::{Export, Exported, StoreExport, codec_for};
+use threadkeep_agents::export::{Export, Exported, Mask, StoreExport, codec_for};
 use threadkeep_agents::import::{ImportOptions, ImportReport, Importer};
 
 fn open(folder: &Path) -> Store {
@@ -71,8 +73,12 @@ fn export(store: &Store, thread: &str, agent: &str, home: &Path) -> Exported {
 
 /// Threads as a store of an agent's, in a folder that stands for its home.
 fn store_of(store: &Store, threads: &[&str], agent: &str, home: &Path) -> Exported {
+    masked_store_of(store, threads, agent, home, &|_| None)
+}
+
+fn masked_store_of(store: &Store, threads: &[&str], agent: &str, home: &Path, mask: &Mask<'_>) -> Exported {
     let threads = threads.iter().map(|thread| id(thread)).collect();
-    let export = StoreExport::new(store, threads, codec_for(agent).unwrap(), &|_| None);
+    let export = StoreExport::new(store, threads, codec_for(agent).unwrap(), mask);
     let mut bytes = Vec::new();
     let exported = export
         .write(&mut |part| -> Result<(), threadkeep::Error> {

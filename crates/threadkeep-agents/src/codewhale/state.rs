@@ -160,10 +160,14 @@ impl StateWriter {
     }
 
     fn put(&mut self, table: &'static str, row: &Row) -> Result<(), Error> {
-        if !self.image.row(table, row.columns())? {
-            self.losses.count(lost::ROWS);
-        }
-        Ok(())
+        self.is_put(table, row).map(drop)
+    }
+
+    /// Puts a row in; gives, and counts, whether it can't stand there.
+    fn is_put(&mut self, table: &'static str, row: &Row) -> Result<bool, Error> {
+        let is_put = self.image.row(table, row.columns())?;
+        self.losses.add(lost::ROWS, u64::from(!is_put));
+        Ok(is_put)
     }
 
     /// Writes the messages of a tree; gives the entries that were written, the one that the thread stands at, and its message.
@@ -446,7 +450,9 @@ impl StoreWriter for StateWriter {
         let rows = Rows::read(&whole.rows);
         let id = self.id(&whole, &rows);
         let row = thread_row(&id, &whole, rows.thread.as_ref());
-        self.put("threads", &row)?;
+        if !self.is_put("threads", &row)? {
+            return Ok((0, 0));
+        }
         let tree = self.tree(&id, &whole)?;
         self.beside(&id, &rows, &whole.beside)?;
         let line = json!({
@@ -526,6 +532,10 @@ fn thread_row(id: &str, whole: &Whole, old: Option<&Row>) -> Row {
             let here =
                 here.map(|here| if column == "preview" { one_line(here, PREVIEW_CHARS) } else { here.to_owned() });
             row.set(column, json!(here.as_deref().or(least)));
+        }
+        // A row that was read may lack what may not be empty.
+        if let (Ok(None), Some(least)) = (row.text(column), least) {
+            row.set(column, json!(least));
         }
     }
     let number = |column: &str| old.and_then(|old| old.int(column).ok().flatten());

@@ -210,7 +210,7 @@ impl Part {
             Existing::Keep => match fs::hard_link(&self.path, file) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
                 // Not every file system has links.
-                Err(_) => fs::rename(&self.path, file),
+                Err(_) => rename_new(&self.path, file),
                 Ok(()) => Ok(()),
             },
         };
@@ -224,6 +224,15 @@ impl Drop for Part {
         // It has another name by now, or is of no use.
         let _ = fs::remove_file(&self.path);
     }
+}
+
+/// Gives a file a name that nothing has: an empty file holds it for the instant until the whole one stands there.
+fn rename_new(part: &Path, file: &Path) -> io::Result<()> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+    fs::rename(part, file).inspect_err(|_| {
+        // It is the empty one, and what failed is told.
+        let _ = fs::remove_file(file);
+    })
 }
 
 fn make_folder(folder: &Path) -> Result<()> {
@@ -317,5 +326,26 @@ fn failed(operation: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
     move |error| match error.kind() {
         io::ErrorKind::StorageFull => Error::StorageFull { detail: format!("{path}: {error}") },
         kind => Error::Io { operation, path: path.clone(), kind, detail: error.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::ErrorKind;
+
+    use super::rename_new;
+
+    #[test]
+    fn a_name_that_something_has_is_not_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let [part, file] = ["part", "file"].map(|name| folder.path().join(name));
+        fs::write(&part, "new").unwrap();
+        fs::write(&file, "theirs").unwrap();
+        assert_eq!(rename_new(&part, &file).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&file).unwrap(), b"theirs");
+        fs::remove_file(&file).unwrap();
+        rename_new(&part, &file).unwrap();
+        assert_eq!((fs::read(&file).unwrap(), part.exists()), (b"new".to_vec(), false));
     }
 }

@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use threadkeep::blocking::{Store, Workspace};
 use threadkeep::{
-    CheckpointQuery, DocumentQuery, Error, ItemId, Job, JobQuery, MessageQuery, MessageState, NewGoal, Page, PartKind,
-    Result, Run, RunNode, RunQuery, SourceFile, Status, Thread, ThreadId, Timestamp, TreeQuery,
+    CheckpointQuery, Details, DocumentQuery, Error, ItemId, Job, JobQuery, MessageQuery, MessageState, NewGoal, Page,
+    PartKind, Result, Run, RunNode, RunQuery, SourceFile, Status, Thread, ThreadId, Timestamp, Tool, TreeQuery,
 };
 
 use super::tree::{Entries, Reading};
 use super::{Exported, Mask, mask_session, plan};
 use crate::codec::Codec;
 use crate::companion::{Companion, PartWords, Shared};
+use crate::rows::Row;
 use crate::writer::{Dated, Losses, StoreWriter, Whole, lost};
 
 /// How much is asked for at a time.
@@ -97,7 +98,7 @@ impl<'a> StoreExport<'a> {
             exported.records += records;
             exported.messages += messages;
         }
-        writer.shared(self.of_no_thread(shared)?)?;
+        writer.shared(self.of_no_thread(shared, &mut losses)?)?;
         let mut bytes = Vec::new();
         let written = writer.finish(&mut bytes)?;
         losses.merge(written.losses);
@@ -112,23 +113,25 @@ impl<'a> StoreExport<'a> {
     }
 
     fn whole(&self, id: &ThreadId, shared: &mut Found, losses: &mut Losses) -> Result<Whole> {
-        let thread = self.store.get(id)?;
+        let mut thread = self.store.get(id)?;
         let reading = Reading { store: self.store, codec: &*self.codec, codecs: &self.codecs, mask: self.mask };
         let entries = reading.entries(&self.store.tree(id)?, losses)?;
         let mut session = plan::session_of(&thread, &*self.codec);
         mask_session(&mut session, self.mask);
         let source = self.source(&thread)?;
-        let (rows, is_as_imported) = match &source {
+        let Rows { rows, is_as_imported, is_changed } = match &source {
             Some((source, folder)) => {
                 shared.folders.insert(folder.clone());
-                self.rows(source, &entries)?
+                self.rows(source, &entries, losses)?
             }
-            None => (Vec::new(), false),
+            None => Rows::default(),
         };
         shared.look(self.store, &thread)?;
+        self.mask_details(&mut thread.details);
         let beside = self.beside(&thread, losses)?;
+        let roadmap_home = self.store.roadmap_link(id)?.map(|link| link.workspace.to_string());
         let Entries { entries, head, .. } = entries;
-        Ok(Whole { session, thread, entries, head, rows, is_as_imported, beside })
+        Ok(Whole { session, thread, entries, head, rows, is_as_imported, is_changed, beside, roadmap_home })
     }
 
     /// The session of a store of the agent's that the thread was last imported from, and the store's folder.
@@ -147,9 +150,9 @@ impl<'a> StoreExport<'a> {
         Ok(None)
     }
 
-    /// The rows of a session, and whether the thread is made of them alone, and of all of them.
-    fn rows(&self, source: &SourceFile, entries: &Entries) -> Result<(Vec<Vec<u8>>, bool)> {
-        let (mut rows, mut after, mut is_whole) = (Vec::new(), -1, !entries.is_changed);
+    /// The rows of a session, but for those that hold a secret in their bytes.
+    fn rows(&self, source: &SourceFile, entries: &Entries, losses: &mut Losses) -> Result<Rows> {
+        let (mut rows, mut after, mut is_changed) = (Vec::new(), -1, entries.is_changed);
         loop {
             let parts = self.store.source_parts(&source.path, after, PARTS)?;
             let Some(last) = parts.last() else { break };
@@ -157,9 +160,17 @@ impl<'a> StoreExport<'a> {
             for part in parts {
                 let masked = (self.mask)(&part.bytes);
                 // A row of another length than it had was masked when it was stored.
-                is_whole &=
-                    masked.is_none() && !part.redacted && i64::try_from(part.bytes.len()).ok() == Some(part.length);
-                rows.push(masked.unwrap_or(part.bytes));
+                let is_masked = masked.is_some() || i64::try_from(part.bytes.len()).ok() != Some(part.length);
+                is_changed |= is_masked || part.redacted;
+                let row = masked.unwrap_or(part.bytes);
+                let read = Row::read(&row).ok();
+                let has_secret = read.as_ref().is_some_and(|row| row.blobs().any(|blob| (self.mask)(&blob).is_some()));
+                is_changed |= has_secret;
+                if has_secret || (is_masked && !part.redacted && read.is_none()) {
+                    losses.count(lost::MASKED);
+                } else {
+                    rows.push(row);
+                }
             }
         }
         let (mut known, mut last, mut after): (HashSet<ItemId>, _, _) = (HashSet::new(), None, -1);
@@ -171,7 +182,7 @@ impl<'a> StoreExport<'a> {
         }
         let head = entries.head.and_then(|head| entries.items.get(head).copied());
         let same = known.len() == entries.items.len() && entries.items.iter().all(|item| known.contains(item));
-        Ok((rows, is_whole && same && head == last))
+        Ok(Rows { rows, is_as_imported: !is_changed && same && head == last, is_changed })
     }
 
     /// What stands beside a thread.
@@ -182,6 +193,7 @@ impl<'a> StoreExport<'a> {
             beside.push(Dated { what, created_at: at, updated_at: at, ended_at: None });
         };
         if thread.status != Status::Idle || thread.details.end_reason.is_some() {
+            // It is masked already, as are all details.
             let end_reason = thread.details.end_reason.clone();
             add(Companion::Standing { status: thread.status.clone(), end_reason }, thread.updated_at);
         }
@@ -189,13 +201,19 @@ impl<'a> StoreExport<'a> {
             all(|cursor| store.checkpoints(id, CheckpointQuery { ascending: true, limit: PAGE, cursor }))?;
         for info in checkpoints {
             if let Some(found) = store.checkpoint(id, Some(info.name.clone()))? {
-                let state = self.masked(found.state);
-                add(Companion::Checkpoint { name: info.name, state }, info.created_at);
+                let (name, state) = (self.masked(info.name), self.masked(found.state));
+                add(Companion::Checkpoint { name, state }, info.created_at);
             }
         }
         let tools = store.tools(id)?.tools;
         if !tools.is_empty() {
-            add(Companion::Tools(tools), thread.updated_at);
+            let tools = tools.into_iter().map(|tool| Tool {
+                name: self.masked(tool.name),
+                description: self.masked_of(tool.description),
+                input_schema: self.masked(tool.input_schema),
+                extra: self.masked_of(tool.extra),
+            });
+            add(Companion::Tools(tools.collect()), thread.updated_at);
         }
         for info in all(|cursor| store.documents(id, DocumentQuery { limit: PAGE, cursor }))? {
             let Some(name) = DOCUMENTS.into_iter().find(|name| *name == info.name) else {
@@ -216,7 +234,8 @@ impl<'a> StoreExport<'a> {
             add(Companion::Message { id: number, body: self.masked(message.body) }, message.accepted_at);
         }
         if let Some(link) = store.roadmap_link(id)? {
-            add(Companion::Link { roadmap: link.roadmap.to_string(), node: link.node }, link.linked_at);
+            let node = self.masked_of(link.node);
+            add(Companion::Link { roadmap: link.roadmap.to_string(), node }, link.linked_at);
         }
         if let Some(goal) = store.goal(id)? {
             let what = Companion::Goal(Box::new(NewGoal {
@@ -239,7 +258,7 @@ impl<'a> StoreExport<'a> {
     }
 
     /// What belongs to none of the threads alone: what an import brought from their own stores, and what names one of them.
-    fn of_no_thread(&self, mut found: Found) -> Result<Vec<Dated<Shared>>> {
+    fn of_no_thread(&self, mut found: Found, losses: &mut Losses) -> Result<Vec<Dated<Shared>>> {
         for folder in std::mem::take(&mut found.folders) {
             let home = match self.store.find_workspace(&folder) {
                 Ok(Some(home)) => home,
@@ -249,12 +268,15 @@ impl<'a> StoreExport<'a> {
             found.look_in(&home, self.codec.agent())?;
         }
         let mut shared = Vec::new();
-        for (_, roadmap) in found.roadmaps {
+        for (_, mut roadmap) in found.roadmaps {
+            if let Shared::Roadmap { title, text, .. } = &mut roadmap.what {
+                *title = self.masked_of(title.take());
+                *text = self.masked(std::mem::take(text));
+            }
             shared.push(roadmap);
         }
-        for (_, mut job) in found.jobs {
-            job.detail = job.detail.map(|detail| self.masked(detail));
-            shared.push(of_job(job, |payload| self.masked(payload)));
+        for (_, job) in found.jobs {
+            shared.push(self.job(job, losses));
         }
         for (_, run) in found.runs {
             self.run(run, &mut shared)?;
@@ -262,8 +284,23 @@ impl<'a> StoreExport<'a> {
         Ok(shared)
     }
 
+    fn job(&self, job: Job, losses: &mut Losses) -> Dated<Shared> {
+        // Only what an import brought is a row of the agent's; another payload may look like one.
+        let is_row = job.queue == self.codec.agent();
+        losses.add(lost::JOBS, u64::from(!is_row && job.payload.is_some()));
+        let what = Shared::Job {
+            id: job.id.to_string(),
+            name: self.masked(job.name),
+            status: job.status.as_str().to_owned(),
+            progress: job.progress,
+            detail: self.masked_of(job.detail),
+            row: self.masked_of(job.payload.filter(|_| is_row)).unwrap_or_default(),
+        };
+        Dated { what, created_at: job.created_at, updated_at: job.updated_at, ended_at: job.ended_at }
+    }
+
     fn run(&self, run: Run, shared: &mut Vec<Dated<Shared>>) -> Result<()> {
-        let masked = |text: Option<String>| text.map(|text| self.masked(text));
+        let masked = |text: Option<String>| self.masked_of(text);
         let (id, mut cursor) = (run.id.clone(), None);
         let dated = |what, begun: Timestamp, ended: Option<Timestamp>| {
             let updated_at = ended.unwrap_or(begun);
@@ -271,10 +308,10 @@ impl<'a> StoreExport<'a> {
         };
         let what = Shared::Run {
             id: run.id.to_string(),
-            workflow: run.workflow,
+            workflow: self.masked(run.workflow),
             goal: masked(run.goal),
             status: run.status,
-            input_hash: run.input_hash,
+            input_hash: masked(run.input_hash),
             metadata: masked(run.metadata),
         };
         shared.push(dated(what, run.started_at, run.completed_at));
@@ -286,7 +323,7 @@ impl<'a> StoreExport<'a> {
                         let what = Shared::Part {
                             id: part.id.to_string(),
                             run: id.to_string(),
-                            kind: words(part.kind),
+                            kind: self.words(part.kind),
                             status: part.status,
                             result: masked(part.result),
                             list: masked(part.list),
@@ -299,7 +336,7 @@ impl<'a> StoreExport<'a> {
                             run: id.to_string(),
                             control: candidate.control.to_string(),
                             branch_run: candidate.branch_run.map(|run| run.to_string()),
-                            candidate: candidate.candidate,
+                            candidate: self.masked(candidate.candidate),
                             score: candidate.judgement.score.map(|score| score.to_string()),
                             passed: candidate.judgement.passed,
                             rationale: masked(candidate.judgement.rationale),
@@ -315,12 +352,61 @@ impl<'a> StoreExport<'a> {
         }
     }
 
+    fn words(&self, kind: PartKind) -> PartWords {
+        match kind {
+            PartKind::Branch { branch, node } => {
+                PartWords::Branch { branch: self.masked(branch), node: self.masked(node) }
+            }
+            PartKind::Control { node, control } => {
+                PartWords::Control { node: self.masked(node), control: self.masked(control) }
+            }
+            PartKind::Leaf { leaf, task, branch_run, input_hash } => PartWords::Leaf {
+                leaf: self.masked(leaf),
+                task: self.masked(task),
+                branch_run: branch_run.map(|run| run.to_string()),
+                input_hash: self.masked_of(input_hash),
+            },
+        }
+    }
+
+    /// Masks the words that a thread's own row may hold; those of the session are masked there.
+    fn mask_details(&self, details: &mut Details) {
+        let texts = [
+            &mut details.title,
+            &mut details.preview,
+            &mut details.source,
+            &mut details.working_path,
+            &mut details.sandbox_policy,
+            &mut details.approval_policy,
+            &mut details.memory_mode,
+            &mut details.persona,
+            &mut details.end_reason,
+        ];
+        for text in texts {
+            *text = self.masked_of(text.take());
+        }
+    }
+
+    fn masked_of(&self, text: Option<String>) -> Option<String> {
+        text.map(|text| self.masked(text))
+    }
+
     fn masked(&self, text: String) -> String {
         match (self.mask)(text.as_bytes()) {
             Some(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             None => text,
         }
     }
+}
+
+/// The rows that a thread had in a store of its agent's.
+#[derive(Default)]
+struct Rows {
+    rows: Vec<Vec<u8>>,
+    /// Whether the thread is made of them alone, and of all of them.
+    is_as_imported: bool,
+    /// Whether something of them was masked or redacted.
+    is_changed: bool,
 }
 
 /// What was found that belongs to no thread alone, each once.
@@ -352,7 +438,13 @@ impl Found {
         let info = roadmap.info;
         let folder = thread.details.cwd.as_deref().map(PathBuf::from);
         let key = (info.workspace.to_string(), info.id.to_string());
-        let what = Shared::Roadmap { folder, id: info.id.to_string(), title: info.title, text: roadmap.text };
+        let what = Shared::Roadmap {
+            folder,
+            workspace: Some(info.workspace.to_string()),
+            id: info.id.to_string(),
+            title: info.title,
+            text: roadmap.text,
+        };
         let (created_at, updated_at) = (info.created_at, info.updated_at);
         self.roadmaps.insert(key, Dated { what, created_at, updated_at, ended_at: None });
         Ok(())
@@ -371,28 +463,6 @@ impl Found {
             self.runs.insert(run.id.to_string(), run);
         }
         Ok(())
-    }
-}
-
-fn of_job(job: Job, masked: impl Fn(String) -> String) -> Dated<Shared> {
-    let what = Shared::Job {
-        id: job.id.to_string(),
-        name: job.name,
-        status: job.status.as_str().to_owned(),
-        progress: job.progress,
-        detail: job.detail,
-        row: job.payload.map(masked).unwrap_or_default(),
-    };
-    Dated { what, created_at: job.created_at, updated_at: job.updated_at, ended_at: job.ended_at }
-}
-
-fn words(kind: PartKind) -> PartWords {
-    match kind {
-        PartKind::Branch { branch, node } => PartWords::Branch { branch, node },
-        PartKind::Control { node, control } => PartWords::Control { node, control },
-        PartKind::Leaf { leaf, task, branch_run, input_hash } => {
-            PartWords::Leaf { leaf, task, branch_run: branch_run.map(|run| run.to_string()), input_hash }
-        }
     }
 }
 

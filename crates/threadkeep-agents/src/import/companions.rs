@@ -272,7 +272,7 @@ pub(super) fn bring_shared(store: &Store, folder: &Path, shared: &[Shared]) -> R
     let mut ends: Vec<(RunId, RunStatus)> = Vec::new();
     for thing in shared {
         let (what, done) = match thing {
-            Shared::Roadmap { folder, id, title, text } => {
+            Shared::Roadmap { folder, id, title, text, .. } => {
                 (format!("roadmap {id}"), roadmap(store, &home, folder.as_deref(), id, title.as_deref(), text))
             }
             Shared::Job { id, name, status, progress, detail, row } => {

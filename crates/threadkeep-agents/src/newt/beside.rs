@@ -153,6 +153,7 @@ fn is_low(tier: Option<&str>) -> bool {
 pub(super) fn shared(row: &Row) -> Result<Option<Shared>, Skip> {
     Ok(Some(Shared::Roadmap {
         folder: row.word("folder").map(PathBuf::from),
+        workspace: None,
         id: row.required("id")?.to_owned(),
         title: row.word("title"),
         text: row.required("tree")?.to_owned(),

@@ -87,6 +87,8 @@ const PIN: [&str; 6] = ["backend", "model", "cognition", "tenacity", "initiative
 const MOST: [(&str, usize); 3] = [("locator", 4096), ("body", 65_536), ("metadata", 16_384)];
 /// What the writer of such stores has in the place of an installation's nonce.
 const NONCE: &str = "threadkeep";
+/// What counts higher is no tick of any writer: there must be room behind it.
+const MAX_TICK: i64 = i64::MAX / 2;
 
 /// A store that is being written.
 #[derive(Debug)]
@@ -97,8 +99,8 @@ pub(super) struct NewtStore {
     conversations: HashSet<String>,
     /// The last tick of the store's own writer, and of all others.
     tick: i64,
-    /// The workspaces of the conversations that stand in a roadmap.
-    roadmaps: BTreeMap<String, BTreeSet<String>>,
+    /// The workspaces of the conversations that stand in a roadmap, which is one of a workspace of the library's.
+    roadmaps: BTreeMap<(Option<String>, String), BTreeSet<String>>,
 }
 
 /// The rows that a conversation had in a store of newt's.
@@ -153,19 +155,27 @@ impl NewtStore {
     }
 
     fn put(&mut self, table: &'static str, row: &Row) -> Result<bool, Error> {
-        let columns = row.columns().filter(|(name, _)| !matches!(*name, MIGRATIONS | "part" | "text"));
+        // The number of a receipt is one of its whole store, and nothing is said of it.
+        let columns =
+            row.columns().filter(|(name, _)| !matches!(*name, MIGRATIONS | "part" | "text" | "receipt_order"));
         let is_put = self.image.row(table, columns)?;
         self.losses.add(lost::ROWS, u64::from(!is_put));
         Ok(is_put)
+    }
+
+    /// Goes on from the tick that a row has used.
+    fn reach(&mut self, row: &Row, column: &str) {
+        let tick = row.int(column).ok().flatten().filter(|tick| *tick <= MAX_TICK);
+        self.tick = self.tick.max(tick.unwrap_or_default());
     }
 
     /// A conversation as newt had it.
     fn kept(&mut self, id: &str, whole: &Whole, rows: &Rows, row: &Row) -> Result<u64, Error> {
         let conversation = self.conversation(id, whole, Some(row));
         self.put("conversations", &conversation)?;
-        self.tick = self.tick.max(row.int("activity_tick").ok().flatten().unwrap_or_default());
+        self.reach(row, "activity_tick");
         for turn in turns(&rows.parts) {
-            self.tick = self.tick.max(turn.int("seq").ok().flatten().unwrap_or_default());
+            self.reach(&turn, "seq");
             self.put("turns", &turn)?;
         }
         for witness in rows.of("writer_tips") {
@@ -199,6 +209,13 @@ impl NewtStore {
                 Said::Artifact(artifact) => artifacts.push(artifact),
             }
         }
+        // They are bound to the conversation's id, and not to its turns.
+        let is_same = rows.conversation.as_ref().is_some_and(|row| row.word("id").as_deref() == Some(id));
+        let is_own = is_same && !whole.is_changed && rows.hold();
+        if is_own {
+            // They may be of this very writer, from a store that was made here before.
+            rows.of("prompt_receipts").for_each(|row| self.reach(row, "seq"));
+        }
         let created = self.tick + 1;
         let writer = self.writer.clone();
         let turns = drafts.placed(id, &writer, created + 1, nanos(whole.session.created_at));
@@ -222,8 +239,6 @@ impl NewtStore {
             self.put("writer_tips", &witness)?;
         }
         self.tick = last;
-        // They are bound to the conversation's id, and not to its turns.
-        let is_own = rows.conversation.as_ref().is_some_and(|row| row.word("id").as_deref() == Some(id)) && rows.hold();
         let count = |table: &str| rows.of(table).count() as u64;
         if is_own {
             self.beside(whole, rows)?;
@@ -265,7 +280,16 @@ impl NewtStore {
             let is_it =
                 |companion: &&Companion| matches!(companion, Companion::Document { name: found, .. } if *found == name);
             let (there, here) = (said.iter().find(is_it), whole.beside.iter().map(|dated| &dated.what).find(is_it));
-            if old.is_none() || there != here {
+            // What newt splits once it may never split in a store that carries the mark of it, so the pin is written split.
+            let is_unsplit = name == "pin"
+                && old.is_some_and(|old| {
+                    let is_here =
+                        |text: &str| matches!(here, Some(Companion::Document { text: here, .. }) if here == text);
+                    here.is_some()
+                        && old.word(MIGRATIONS).is_none()
+                        && !old.text(column).is_ok_and(|text| text.is_some_and(is_here))
+                });
+            if old.is_none() || there != here || is_unsplit {
                 let text = match here {
                     Some(Companion::Document { text, .. }) => document(name, text),
                     _ => Some("{}".to_owned()),
@@ -293,7 +317,7 @@ impl NewtStore {
         row.set("node_id", json!(link.and_then(|(_, node)| node.as_deref())));
         row.set("end_reason", json!(end));
         if let (Some((roadmap, _)), Some(key)) = (link, row.word("workspace_key")) {
-            self.roadmaps.entry(roadmap.clone()).or_default().insert(key);
+            self.roadmaps.entry((whole.roadmap_home.clone(), roadmap.clone())).or_default().insert(key);
         }
         for name in row.word(MIGRATIONS).iter().flat_map(|names| names.lines()) {
             // What newt did once to these pins it need not do again.
@@ -309,9 +333,9 @@ impl NewtStore {
     fn beside(&mut self, whole: &Whole, rows: &Rows) -> Result<(), Error> {
         for table in ["prompt_receipts", "prompt_artifacts", "prompt_artifact_tips", "enrollment_requests"] {
             for row in rows.of(table) {
-                self.tick = self
-                    .tick
-                    .max(row.int("seq").ok().flatten().filter(|_| table == "prompt_receipts").unwrap_or_default());
+                if table == "prompt_receipts" {
+                    self.reach(row, "seq");
+                }
                 self.put(table, row)?;
             }
         }
@@ -457,7 +481,8 @@ impl NewtStore {
             }
         }
         if seq > begun {
-            let tip = "INSERT INTO prompt_artifact_tips VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET last_seq = ?2, tip_hash = ?3";
+            let tip = "INSERT INTO prompt_artifact_tips (conversation_id, last_seq, tip_hash) VALUES (?1, ?2, ?3)
+                ON CONFLICT DO UPDATE SET last_seq = ?2, tip_hash = ?3";
             self.image.execute(tip, &[&id, &seq, &before])?;
         }
         Ok(())
@@ -487,11 +512,11 @@ impl StoreWriter for NewtStore {
 
     fn shared(&mut self, shared: Vec<Dated<Shared>>) -> Result<(), Error> {
         for Dated { what, created_at, updated_at, .. } in &shared {
-            let Shared::Roadmap { id, title, text, .. } = what else {
+            let Shared::Roadmap { workspace, id, title, text, .. } = what else {
                 self.losses.count(lost::JOBS);
                 continue;
             };
-            for key in self.roadmaps.get(id).cloned().unwrap_or_default() {
+            for key in self.roadmaps.get(&(workspace.clone(), id.clone())).cloned().unwrap_or_default() {
                 let mut row = Row::new();
                 row.set("id", json!(id));
                 row.set("workspace_key", json!(key));

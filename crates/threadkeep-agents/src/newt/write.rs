@@ -199,6 +199,20 @@ impl Drafts {
         Ok(())
     }
 
+    /// Newt's own events of a turn, and behind them those of calls that were made here.
+    fn with_calls(&mut self, own: String, made: Vec<Value>) -> String {
+        if made.is_empty() {
+            return own;
+        }
+        match serde_json::from_str::<Vec<Value>>(&own) {
+            Ok(events) => Value::Array(events.into_iter().chain(made).collect()).to_string(),
+            Err(_) => {
+                self.losses.add(lost::CALLS, made.len() as u64);
+                own
+            }
+        }
+    }
+
     /// Places the drafts from a tick on: every summary cites what is there. `begun` is the time of what has none.
     pub(super) fn placed(&mut self, conversation: &str, writer: &str, first: i64, begun: i64) -> Vec<Turn> {
         let mut turns: Vec<Turn> = Vec::with_capacity(self.turns.len());
@@ -210,7 +224,7 @@ impl Drafts {
         for draft in std::mem::take(&mut self.turns) {
             seq += if draft.has_receipt { 2 } else { 1 };
             let (events, reaches) = match draft.own_events {
-                Some(own) => own,
+                Some(own) => (self.with_calls(own.0, draft.events), own.1),
                 None => (Value::Array(draft.events).to_string(), "[]".to_owned()),
             };
             last_claim = draft.at.unwrap_or(last_claim);

@@ -64,6 +64,8 @@ pub(crate) mod lost {
     pub(crate) const CLEARED: &str = "branches that were cleared";
     /// Rows.
     pub(crate) const ROWS: &str = "rows that another row of the same key keeps out";
+    /// Rows that are not whole without a secret.
+    pub(crate) const MASKED: &str = "rows with a secret in their bytes, or that can't be read once it is masked";
     /// Blank texts.
     pub(crate) const EMPTY: &str = "texts of nothing but space, which hosts of models refuse";
 }

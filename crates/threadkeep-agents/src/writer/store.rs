@@ -22,8 +22,12 @@ pub struct Whole {
     pub rows: Vec<Vec<u8>>,
     /// Whether nothing was added to these rows here or taken from them: every item is one of theirs, and they are as they were read.
     pub is_as_imported: bool,
+    /// Whether something of these rows, or of the thread, was masked or redacted: what is said of their bytes holds no more.
+    pub is_changed: bool,
     /// What stands beside it, as it is now.
     pub beside: Vec<Dated<Companion>>,
+    /// The workspace whose roadmap it stands in: an id of a roadmap is one in its workspace.
+    pub roadmap_home: Option<String>,
 }
 
 /// An item of a tree.

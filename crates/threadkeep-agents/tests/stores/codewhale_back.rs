@@ -319,3 +319,41 @@ fn a_store_that_is_there_is_never_replaced() {
     assert!(put(vec![id("own")]).unwrap_err().to_string().contains("its database is not"));
     assert!(!home.join("state.db").exists());
 }
+
+#[test]
+fn a_payload_that_looks_like_a_row_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    own(&store, folder.path());
+    let workspace = store.workspace(folder.path()).unwrap();
+    let payload = Some(r#"{"id":"theirs","name":"theirs","status":"paused","made_up":"x"}"#.to_owned());
+    let job = NewJob { thread: Some(id("own")), queue: "q".to_owned(), payload, ..NewJob::new("index") };
+    let job = workspace.add_job(job).unwrap();
+    let home = folder.path().join("out");
+    let back = given_back(&store, &["own"], &home);
+    let text = |sql: &str| back.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
+    assert_eq!(text("SELECT id || ' ' || name FROM jobs"), format!("{} index", job.id));
+    assert_eq!(text("SELECT count(*) || '' FROM pragma_table_info('jobs') WHERE name = 'made_up'"), "0");
+    let exported = store_of(&store, &["own"], "codewhale", &home);
+    assert!(exported.losses.iter().any(|loss| loss.what.starts_with("jobs") && loss.count == 1), "{exported:?}");
+}
+
+#[test]
+fn a_row_that_lacks_what_may_not_be_empty_keeps_no_other_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = full(folder.path());
+    db.execute_batch(
+        "PRAGMA foreign_keys = OFF;
+         CREATE TABLE loose AS SELECT * FROM threads;
+         DROP TABLE threads;
+         ALTER TABLE loose RENAME TO threads;
+         UPDATE threads SET preview = NULL, model_provider = NULL, cwd = NULL, cli_version = NULL, source = NULL,
+           created_at = NULL, updated_at = NULL, status = NULL, ephemeral = NULL WHERE id = 'thread-1';",
+    )
+    .unwrap();
+    let store = open(folder.path());
+    import(&store, &folder.path().join(".codewhale"));
+    let back = given_back(&store, &["thread-1", "thread-2"], &folder.path().join("out"));
+    assert_eq!(rows(&back, "threads", "id, title, 0").len(), 2);
+    assert_eq!(rows(&back, "messages", MESSAGES), rows(&db, "messages", MESSAGES));
+}

@@ -11,7 +11,7 @@ use threadkeep::{
 };
 
 use super::newt::database;
-use super::newt_rules::{Turn, append, create, receipt_refusals, refusals};
+use super::newt_rules::{Turn, append, create, receipt, receipt_refusals, refusals};
 use super::{id, import, open, own, reasons, store_of, texts};
 
 const TABLES: [&str; 10] = [
@@ -190,4 +190,116 @@ fn rows_that_were_masked_on_the_way_in_are_not_said_to_be_broken() {
     assert_eq!((chain("conv-1"), chain("conv-2")), (Some(json!("masked")), Some(json!("verified"))));
     // Given back, it has a chain that holds for what is there.
     given_back(&store, &["conv-1", "conv-2"], &folder.path().join("out"));
+}
+
+/// Another store of newt's, with a conversation and its receipt. Its pins have been through newt's one migration.
+fn second(folder: &Path) {
+    std::fs::create_dir_all(folder).unwrap();
+    let db = Connection::open(folder.join("conversations.db")).unwrap();
+    db.execute_batch(super::newt_rules::SCHEMA).unwrap();
+    create(&db, "conv-9", "Of another store", "wa", folder.to_str().unwrap());
+    append(&db, "conv-9", "wa", &Turn { user: "ninth", assistant: "yes", ..Turn::default() });
+    receipt(&db, "conv-9", "prompt:9", None, b"ninth", 1);
+    // The ids of artifacts that are made here are those of the first store.
+    db.execute_batch(
+        "DELETE FROM prompt_artifacts;
+         DELETE FROM prompt_artifact_tips;
+         CREATE TABLE store_migrations (name TEXT PRIMARY KEY);
+         INSERT INTO store_migrations VALUES ('pins-once');",
+    )
+    .unwrap();
+}
+
+#[test]
+fn receipts_of_several_stores_stand_in_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = database(folder.path());
+    first.execute("UPDATE conversations SET preference_pin = '{\"tenacity\":\"relentless\"}'", []).unwrap();
+    second(&folder.path().join("second"));
+    let store = open(folder.path());
+    own(&store, folder.path());
+    let live = store.resume(&id("own"), true).unwrap();
+    live.begin_prompt(NewPrompt::task("of Threadkeep's own")).unwrap();
+    live.shutdown().unwrap();
+    import(&store, &folder.path().join(".newt"));
+    import(&store, &folder.path().join("second"));
+    // Behind the receipt of Threadkeep's own come newt's, of a conversation as it was and of one that went on here.
+    let live = store.resume(&id("conv-1"), true).unwrap();
+    live.append(vec![NewItem::message(Role::User, "go on")]).unwrap();
+    live.shutdown().unwrap();
+    let home = folder.path().join("out");
+    let back = given_back(&store, &["conv-1", "conv-9", "own"], &home);
+    let text = |sql: &str| back.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
+    let order = "SELECT group_concat(conversation_id, ' ') FROM (SELECT * FROM prompt_receipts ORDER BY receipt_order)";
+    assert_eq!(text(order), "own conv-9 conv-1 conv-1");
+    let exported = store_of(&store, &["conv-1", "conv-9", "own"], "newt", &home);
+    assert!(exported.losses.iter().all(|loss| !loss.what.starts_with("rows")), "{exported:?}");
+    // The new store says that its pins were migrated, so none is left that was not.
+    assert_eq!(text("SELECT name FROM store_migrations"), "pins-once");
+    let pin = "SELECT preference_pin FROM conversations WHERE id = 'conv-1'";
+    assert_eq!(text(pin), r#"{"tenacity":"relentless","initiative":"eager"}"#);
+}
+
+#[test]
+fn no_tick_is_used_twice_when_a_conversation_comes_back_and_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let workspace = store.workspace(folder.path()).unwrap();
+    let new = threadkeep::NewThread { id: Some(id("asked")), ..Default::default() };
+    let live = workspace.create(new).unwrap();
+    for prompt in ["one", "two"] {
+        live.begin_prompt(NewPrompt::task(prompt)).unwrap();
+        live.append(vec![NewItem::message(Role::Assistant, "yes")]).unwrap();
+    }
+    live.shutdown().unwrap();
+    let home = folder.path().join("out");
+    given_back(&store, &["asked"], &home);
+    let other = tempfile::tempdir().unwrap();
+    let fresh = open(other.path());
+    assert_eq!(reasons(&import(&fresh, &home)), Vec::<&str>::new());
+    let live = fresh.resume(&id("asked"), true).unwrap();
+    live.begin_prompt(NewPrompt::task("three")).unwrap();
+    live.shutdown().unwrap();
+    let back = given_back(&fresh, &["asked"], &other.path().join("out"));
+    let one = |sql: &str| back.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!(one("SELECT count(*) FROM prompt_receipts"), 3);
+    let used = "SELECT seq FROM turns UNION ALL SELECT seq FROM prompt_receipts";
+    let twice = format!("SELECT count(*) FROM (SELECT seq FROM ({used}) GROUP BY seq HAVING count(*) > 1)");
+    assert_eq!(one(&twice), 0);
+    assert_eq!(one(&format!("SELECT max(last_tick) = (SELECT max(seq) FROM ({used})) FROM writer_clock")), 1);
+}
+
+#[test]
+fn roadmaps_of_one_id_are_those_of_their_workspaces() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = full(folder.path());
+    let elsewhere = folder.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let moved = "UPDATE conversations SET workspace_path = ?1, workspace_key = 'other', roadmap_id = 'road' WHERE id = 'conv-2'";
+    db.execute(moved, [elsewhere.to_str()]).unwrap();
+    let road =
+        "INSERT INTO roadmaps (id, workspace_key, title, tree) VALUES ('road', 'other', 'Other', 'goal = \"o\"')";
+    db.execute(road, []).unwrap();
+    let store = open(folder.path());
+    assert_eq!(reasons(&import(&store, &folder.path().join(".newt"))), Vec::<&str>::new());
+    let back = given_back(&store, &["conv-1", "conv-2"], &folder.path().join("out"));
+    assert_eq!(rows(&back, "roadmaps"), rows(&db, "roadmaps"));
+}
+
+#[test]
+fn calls_that_were_made_here_stand_behind_newts_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = full(folder.path());
+    create(&db, "conv-3", "Calls", "wa", "/elsewhere");
+    let events = r#"[{"tool":"ls","args_digest":"path b3:0011223344556677","ok":true,"duration_ms":3}]"#;
+    append(&db, "conv-3", "wa", &Turn { user: "look", assistant: "yes", events, ..Turn::default() });
+    let store = open(folder.path());
+    import(&store, &folder.path().join(".newt"));
+    let live = store.resume(&id("conv-3"), true).unwrap();
+    live.append(vec![NewItem::tool_call("c1", "cat", "{\"path\":\"a\"}"), NewItem::tool_result("c1", "a", false)])
+        .unwrap();
+    live.shutdown().unwrap();
+    let back = given_back(&store, &["conv-3"], &folder.path().join("out"));
+    let tools = "SELECT group_concat(json_extract(value, '$.tool') || ' ' || json_extract(value, '$.ok'), '|') FROM turns, json_each(events)";
+    assert_eq!(back.query_row(tools, [], |row| row.get::<_, String>(0)).unwrap(), "ls 1|cat 1");
 }

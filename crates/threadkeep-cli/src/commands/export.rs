@@ -46,8 +46,9 @@ and of a store {threads, agent, file, bytes, written, records, messages, losses,
 /// as far as they are imported. Where secrets were masked when it was imported, or are masked now, it says that the bytes differ.
 ///
 /// codewhale and newt keep their sessions in one store, so --to writes a new one for them, of as many threads as are named: each with its
-/// branches where the agent has such, and with its goal, checkpoints, tools, jobs, documents and messages. A store that is there is
-/// never replaced. With @DEPTH it has that path alone.
+/// branches and with what stands beside it, as far as the agent has a place for it; what it has none for is told. A store that is
+/// there is never replaced, with -o neither, and --overwrite is refused. -o writes the store alone; the files beside it are written
+/// with --home or --install. With @DEPTH or --cwd the store has that one path, and -o FILE alone writes it.
 ///
 /// --bundle puts threads with all that hangs on them into one file, which `import` takes in. Secrets are masked in it unless it is
 /// told otherwise; the chains still verify.
@@ -109,7 +110,7 @@ pub(super) fn run(args: &ExportArgs, app: &mut App) -> Outcome {
     }
     if let Some(agent) = &args.to {
         let store = app.read()?;
-        if let Some(wanted) = store::wanted(args, agent, &store)? {
+        if let Some(wanted) = store::wanted(args, agent, &store, is_placed)? {
             return store::run(args, &store, wanted, is_placed, app);
         }
     }

@@ -178,7 +178,7 @@ fn several_threads_become_one_store_of_an_agent_that_keeps_one() {
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(sandbox.json(&arguments)["written"], false);
     let there = fs::read(&file).unwrap();
-    let (code, error) = sandbox.failure(&["export", "one", "--to", "codewhale", "--home", "whale", "--overwrite"]);
+    let (code, error) = sandbox.failure(&["export", "one", "--to", "codewhale", "--home", "whale"]);
     assert_eq!((code != 0, &error["kind"]), (true, &"already-exists".into()), "{error}");
     assert_eq!(fs::read(&file).unwrap(), there);
     sandbox.ok(&["export", "one", "two", "--to", "newt", "-o", "conversations.db"]);
@@ -188,4 +188,38 @@ fn several_threads_become_one_store_of_an_agent_that_keeps_one() {
     let imported =
         other.json(&["import", file.to_str().unwrap(), sandbox.path("project/conversations.db").to_str().unwrap()]);
     assert_eq!(imported["threads"]["new"], 4, "{imported}");
+}
+
+#[test]
+fn a_store_takes_the_place_of_nothing_with_a_file_name_either() {
+    let sandbox = Sandbox::new();
+    sandbox.thread("one", "First", &["look around"]);
+    sandbox.ok(&["export", "one", "--to", "codewhale", "-o", "state.db"]);
+    let file = sandbox.path("project/state.db");
+    let there = fs::read(&file).unwrap();
+    for thread in ["one", "one@0"] {
+        let (code, error) = sandbox.failure(&["export", thread, "--to", "codewhale", "-o", "state.db"]);
+        assert_eq!((code != 0, &error["kind"]), (true, &"already-exists".into()), "{error}");
+    }
+    assert_eq!(fs::read(&file).unwrap(), there);
+    fs::write(sandbox.path("project/other.db-wal"), "x").unwrap();
+    let (_, error) = sandbox.failure(&["export", "one", "--to", "newt", "-o", "other.db"]);
+    assert!(error["message"].as_str().unwrap().contains("other.db-wal"), "{error}");
+    assert!(!sandbox.path("project/other.db").exists());
+}
+
+#[test]
+fn options_that_mean_nothing_for_a_store_are_refused() {
+    let sandbox = Sandbox::new();
+    sandbox.thread("one", "First", &["look around"]);
+    let refused = |options: &[&str], told: &str| {
+        let (code, error) = sandbox.failure(&[&["export"], options].concat());
+        assert!(code == 2 && error["message"].as_str().unwrap().contains(told), "{options:?}: {error}");
+    };
+    refused(&["one", "--to", "codewhale", "--home", "h", "--overwrite"], "--overwrite has no meaning");
+    refused(&["one", "--to", "newt", "-o", "f.db", "--overwrite"], "--overwrite has no meaning");
+    refused(&["one@0", "--to", "newt", "--home", "h"], "one path of newt is written with -o FILE alone");
+    refused(&["one", "--to", "codewhale", "--home", "h", "--cwd", "."], "one path of codewhale is written with");
+    assert!(!sandbox.path("project/h").exists() && !sandbox.path("project/f.db").exists());
+    sandbox.ok(&["export", "one@0", "--to", "newt", "-o", "f.db"]);
 }

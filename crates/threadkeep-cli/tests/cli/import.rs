@@ -87,7 +87,13 @@ fn a_dry_scan_says_what_would_come_of_each_home() {
     std::fs::create_dir_all(&zed).unwrap();
     std::fs::write(zed.join("threads.db"), [0; 2048]).unwrap();
     std::fs::write(sandbox.path("project/.aider.chat.history.md"), "# aider chat started").unwrap();
-    let report = sandbox.json(&["import", "--scan", "--dry-run"]);
+    let run = |args: &[&str]| {
+        let output = sandbox.run(args);
+        assert_eq!(output.status.code(), Some(8), "a database that is none is told");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let json = |args: &[&str]| -> serde_json::Value { serde_json::from_str(&run(args)).unwrap() };
+    let report = json(&["--json", "import", "--scan", "--dry-run"]);
     let homes = report["homes"].as_array().unwrap();
     let home = |agent: &str| homes.iter().find(|home| home["agent"] == agent);
     let codex = home("codex").unwrap();
@@ -95,16 +101,21 @@ fn a_dry_scan_says_what_would_come_of_each_home() {
     assert!(codex["bytes"].as_u64() > Some(0) && codex["read"] == true);
     let zed = home("zed").unwrap();
     assert_eq!((&zed["files"], &zed["bytes"]), (&1.into(), &2048.into()), "{zed}");
+    assert_eq!(zed["report"]["files"]["failed"], 1, "{zed}");
     assert!(home("aider").is_none(), "projects are looked into when they are named");
     assert_eq!(report["threads"]["new"], 1);
     assert!(!sandbox.path("store").exists());
-    let words = sandbox.ok(&["import", "--scan", "--dry-run", "--project", "."]);
+    let words = run(&["import", "--scan", "--dry-run", "--project", "."]);
     for part in ["codex", "1 new", "zed", "aider", "2.0 KiB", "nothing was stored"] {
         assert!(words.contains(part), "{part} is missing in {words}");
     }
-    let report = sandbox.json(&["import", "--scan"]);
+    let report = json(&["--json", "import", "--scan"]);
     assert_eq!(report["homes"].as_array().unwrap().len(), 2, "{report}");
-    assert_eq!(report["files"]["failed"], 0, "what can't be read yet is left alone");
+    assert_eq!(
+        (&report["files"]["read"], &report["files"]["failed"]),
+        (&1.into(), &1.into()),
+        "one home keeps no other one from being read"
+    );
 }
 
 #[test]

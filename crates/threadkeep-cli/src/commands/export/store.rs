@@ -1,6 +1,7 @@
 //! Threads as a store of an agent that keeps its sessions in one.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -12,28 +13,56 @@ use threadkeep_agents::export::{Before, Exported, Mask, StoreExport, codec_for, 
 use super::super::App;
 use super::{ExportArgs, file, to};
 use crate::errors::{Code, Failure, Outcome, Report};
-use crate::human;
 use crate::masking::Veil;
 use crate::names::Target;
+use crate::style::Ink;
+use crate::{human, output};
 
 /// A codec, and the threads that become a store of its agent.
 pub(super) type Wanted = (Arc<dyn Codec>, Vec<ThreadId>);
 
 /// What becomes a store, if something does: whole threads, of an agent that keeps its sessions in one.
-pub(super) fn wanted(args: &ExportArgs, agent: &str, store: &Store) -> Result<Option<Wanted>, Failure> {
+///
+/// # Errors
+/// A usage error for options that mean nothing for such an agent.
+pub(super) fn wanted(
+    args: &ExportArgs,
+    agent: &str,
+    store: &Store,
+    is_placed: bool,
+) -> Result<Option<Wanted>, Failure> {
     let codec = codec_for(agent)?;
-    if !has_store(&*codec) || args.placing.cwd.is_some() {
+    if !has_store(&*codec) {
         return Ok(None);
+    }
+    if args.placing.overwrite {
+        let report = Report::usage("a store that is there is never replaced, so --overwrite has no meaning");
+        return Err(report.into());
+    }
+    let alone = || alone(args, agent, is_placed).map(|()| None);
+    if args.placing.cwd.is_some() {
+        return alone();
     }
     let mut threads = Vec::new();
     for name in &args.threads {
         let target = Target::find(store, name)?;
         if target.address(store, None)?.is_some() {
-            return Ok(None);
+            return alone();
         }
         threads.push(target.thread);
     }
     Ok(Some((codec, threads)))
+}
+
+/// Whether one path of a thread, or one that goes on elsewhere, can be written: it is a file of its own.
+fn alone(args: &ExportArgs, agent: &str, is_placed: bool) -> Result<(), Failure> {
+    if is_placed {
+        let report = Report::usage(format!("one path of {agent} is written with -o FILE alone"));
+        return Err(report
+            .hint("--home and --install put a store of whole threads there, without @DEPTH and --cwd")
+            .into());
+    }
+    args.output.as_deref().map_or(Ok(()), is_free)
 }
 
 /// Exports to a store.
@@ -57,7 +86,10 @@ pub(super) fn run(
         let is_written = match installed.before {
             Before::Nothing => true,
             Before::Same => false,
-            Before::Beginning | Before::Further | Before::Other => return Err(in_the_way(&installed.file).into()),
+            Before::Beginning | Before::Further | Before::Other => {
+                let report = in_the_way(&installed.file);
+                return Err(report.hint("--home DIR puts the new one elsewhere").into());
+            }
         };
         tell(&installed.exported);
         if app.out.is_json() {
@@ -74,6 +106,7 @@ pub(super) fn run(
         tell(&export.write(&mut |bytes| app.out.bytes(bytes))?);
         return Ok(Code::Done);
     };
+    is_free(path)?;
     let exported =
         file::write_whole(path, |out| export.write(&mut |bytes| out.write_all(bytes).map_err(Failure::from)))?;
     tell(&exported);
@@ -82,13 +115,32 @@ pub(super) fn run(
     } else {
         app.out.line(words(&export, path, &exported))?;
     }
+    if !exported.companions.is_empty() {
+        let files = human::counted(exported.companions.len() as u64, "file", "files");
+        let told = format!("{files} beside it, which -o leaves out; they are written with --home DIR");
+        output::tell(Ink::Warn, "left out", &told);
+    }
     Ok(Code::Done)
+}
+
+/// Whether nothing stands where a store is to be written: no file, and no log that would be taken for one of the new store's.
+fn is_free(path: &Path) -> Result<(), Failure> {
+    let named = |ending: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(ending);
+        PathBuf::from(name)
+    };
+    let is_there = |file: &PathBuf| fs::metadata(file).is_ok_and(|meta| meta.is_file());
+    match ["", "-wal", "-journal"].into_iter().map(named).find(is_there) {
+        Some(there) => Err(in_the_way(&there).hint("-o takes the name of a file that is not there yet").into()),
+        None => Ok(()),
+    }
 }
 
 /// Why a store that is there is not replaced, whatever was asked.
 fn in_the_way(file: &Path) -> Report {
     let message = format!("a store is there already, and its threads would be gone: {}", file.display());
-    Report::new(Code::NotDone, "already-exists", message).hint("--home DIR puts the new one elsewhere")
+    Report::new(Code::NotDone, "already-exists", message)
 }
 
 fn words(export: &StoreExport<'_>, file: &Path, exported: &Exported) -> String {
