@@ -28,6 +28,9 @@ use crate::text::Text;
 const BATCH_RECORDS: usize = 256;
 /// … or this many bytes.
 const BATCH_BYTES: usize = 2 << 20;
+/// How much of a file is held until something is said in it.
+const MOST_UNPLACED: usize = 100_000;
+const MOST_UNPLACED_BYTES: usize = 64 << 20;
 pub(super) const KNOWN_PAGE: usize = 5_000;
 /// The size that is stored of a file until it was read to its end: no file has it, so the next import looks again.
 const UNFINISHED: i64 = -1;
@@ -535,6 +538,11 @@ impl<'a> Run<'a> {
         }
         if self.thread.is_none() && !self.has_items {
             // Titles and snapshots may stand before the conversation; without one there is no thread.
+            if self.batch.len() > MOST_UNPLACED || self.bytes > MOST_UNPLACED_BYTES {
+                let reason =
+                    format!("in its first {} parts nothing is said, so it belongs to no thread", self.batch.len());
+                return Err(Failure::File(reason));
+            }
             return Ok(());
         }
         let facts = self.facts();

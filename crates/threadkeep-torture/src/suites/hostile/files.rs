@@ -55,6 +55,14 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "objects in objects", sizes: DEEP, lay: deep_objects, largest: |size| size * 6, ..PLAIN },
     Case { name: "lists in a document", sizes: DEEP, lay: deep_document, largest: |size| size * 2, ..PLAIN },
     Case { name: "empty objects", sizes: MANY, lay: empty_objects, grows: true, ..PLAIN },
+    Case {
+        name: "titles before a word",
+        sizes: (150_000, 1_000_000, 10_000_000),
+        lay: titles,
+        items: 0,
+        may_be_refused: true,
+        ..PLAIN
+    },
     Case { name: "lines of one byte", sizes: MANY, lay: one_byte_lines, grows: true, ..PLAIN },
     Case { name: "empty lines", sizes: MANY, lay: empty_lines, grows: true, ..PLAIN },
     Case { name: "cut lines", sizes: MANY, lay: cut_lines, grows: true, ..PLAIN },
@@ -321,6 +329,16 @@ fn deep_document(folder: &Path, depth: u64) -> io::Result<()> {
 
 fn empty_objects(folder: &Path, count: u64) -> io::Result<()> {
     lines(folder, |out| (0..count).try_for_each(|_| out.write_all(b"{}\n")))
+}
+
+/// A file in which nothing is ever said.
+fn titles(folder: &Path, count: u64) -> io::Result<()> {
+    let mut out = file(folder, "lines.jsonl")?;
+    let session = uuid(3, 0);
+    (0..count).try_for_each(|number| {
+        writeln!(out, r#"{{"type":"custom-title","customTitle":"Title {number}","sessionId":"{session}"}}"#)
+    })?;
+    out.flush()
 }
 
 fn one_byte_lines(folder: &Path, count: u64) -> io::Result<()> {
