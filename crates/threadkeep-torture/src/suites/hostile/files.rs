@@ -48,8 +48,14 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "strange text", lay: strange_text, ..PLAIN },
     Case { name: "strange numbers", lay: strange_numbers, ..PLAIN },
     Case { name: "MiB in one line", sizes: MEGABYTES, lay: long_line, largest: |size| size * MEBIBYTE, ..PLAIN },
-    Case { name: "MiB in a line of no JSON", sizes: (16, 64, 1_024), lay: long_damage, ..PLAIN },
-    Case { name: "MiB in a line without an end", sizes: (16, 64, 1_024), lay: endless_line, ..PLAIN },
+    Case { name: "MiB in a line of no JSON", sizes: (16, 64, 1_024), lay: long_damage, largest: of_a_line, ..PLAIN },
+    Case {
+        name: "MiB in a line without an end",
+        sizes: (16, 64, 1_024),
+        lay: endless_line,
+        largest: of_a_line,
+        ..PLAIN
+    },
     Case { name: "MiB in one element", sizes: MEGABYTES, lay: long_element, largest: |size| size * MEBIBYTE, ..PLAIN },
     Case { name: "lists in lists", sizes: DEEP, lay: deep_lists, largest: |size| size * 2, ..PLAIN },
     Case { name: "objects in objects", sizes: DEEP, lay: deep_objects, largest: |size| size * 6, ..PLAIN },
@@ -70,7 +76,7 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "elements", sizes: MANY, lay: many_elements, grows: true, ..PLAIN },
     Case { name: "cut elements", sizes: MANY, lay: cut_elements, grows: true, ..PLAIN },
     Case { name: "messages set anew", sizes: (2_000, 20_000, 50_000), lay: set_anew, grows: true, ..PLAIN },
-    Case { name: "MiB of packed spaces", sizes: (64, 1_024, 4_096), lay: packed_spaces, ..PLAIN },
+    Case { name: "MiB of packed spaces", sizes: (64, 1_024, 4_096), lay: packed_spaces, largest: of_a_line, ..PLAIN },
     Case { name: "packed lines", sizes: MANY, lay: packed_lines, grows: true, ..PLAIN },
     Case { name: "packed rubbish", lay: packed_rubbish, may_be_refused: true, ..PLAIN },
     Case { name: "parents in a ring", sizes: MANY, lay: ring, grows: true, ..PLAIN },
@@ -113,6 +119,11 @@ pub(super) fn lay_neighbours(folder: &Path, lacking: bool) -> io::Result<()> {
         out.flush()?;
     }
     Ok(())
+}
+
+/// A line of so many mebibytes is held up to the largest that an item may be; what comes behind that, in pieces.
+fn of_a_line(mebibytes: u64) -> u64 {
+    mebibytes.min(256) * MEBIBYTE
 }
 
 fn file(folder: &Path, name: &str) -> io::Result<BufWriter<File>> {
