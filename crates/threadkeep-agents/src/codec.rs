@@ -356,7 +356,8 @@ pub trait Codec: ViewCodec {
     }
 
     /// The file that this one only stands in for, where an agent keeps the same conversation twice: of files that nobody named,
-    /// that one is read in this one's place where it is there and holds anything.
+    /// that one is read in this one's place where it is there and holds anything. For a session of a database, `PATH#ID`: the file is
+    /// left out where the database lists it.
     fn stands_in_for(&self, path: &Path) -> Option<PathBuf> {
         let _ = path;
         None

@@ -139,7 +139,7 @@ impl<R: BufRead> Document<R> {
         self.first_key = first_key(&self.gathered).map(<[u8]>::to_vec);
         let bytes = std::mem::take(&mut self.gathered);
         let Position { offset, line } = self.position;
-        self.advance(&bytes);
+        self.position.advance(&bytes);
         self.ready.push_back(Segment::Record { line, offset, bytes, newline: false });
         true
     }
@@ -235,13 +235,8 @@ impl<R: BufRead> Document<R> {
             return;
         }
         let Position { offset, line } = self.position;
-        self.advance(&bytes);
+        self.position.advance(&bytes);
         self.ready.push_back(Segment::Opaque { line, offset, bytes, reason });
-    }
-
-    fn advance(&mut self, bytes: &[u8]) {
-        self.position.offset += bytes.len() as u64;
-        self.position.line += bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
     }
 }
 

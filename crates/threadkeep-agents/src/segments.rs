@@ -98,6 +98,14 @@ pub struct Position {
     pub line: u64,
 }
 
+impl Position {
+    /// Goes on behind these bytes.
+    pub(crate) fn advance(&mut self, bytes: &[u8]) {
+        self.offset += bytes.len() as u64;
+        self.line += bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+    }
+}
+
 /// Splits a reader into segments, holding one line at a time.
 ///
 /// Guarantees: the segments are in file order and without gaps; a record is always one whole JSON object; no line

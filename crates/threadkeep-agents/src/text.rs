@@ -135,7 +135,7 @@ impl<R: BufRead> Text<R> {
         let mut bytes = std::mem::take(&mut self.record);
         if !bytes.is_empty() {
             let Position { offset, line } = self.position;
-            self.advance(&bytes);
+            self.position.advance(&bytes);
             let newline = bytes.last() == Some(&b'\n');
             bytes.truncate(bytes.len() - usize::from(newline));
             // A record is never empty; a line that is, is none.
@@ -153,13 +153,8 @@ impl<R: BufRead> Text<R> {
             return;
         }
         let Position { offset, line } = self.position;
-        self.advance(&bytes);
+        self.position.advance(&bytes);
         self.ready.push_back(Segment::Opaque { line, offset, bytes, reason });
-    }
-
-    fn advance(&mut self, bytes: &[u8]) {
-        self.position.offset += bytes.len() as u64;
-        self.position.line += bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
     }
 }
 

@@ -13,8 +13,8 @@ use crate::lines::{Entry, Format, NOTE_CHARS, Voice};
 
 /// Zed's `threads.db`.
 ///
-/// Guarantees: messages stand in the order of their document, of all its versions. A prompt is recognised by its id and an answer by
-/// what is said in it, so that a newer program, which writes all of a thread anew, makes no branches of it. Messages have no times.
+/// Guarantees: messages stand in the order of their document, of all its versions. Prompts and answers are recognised by
+/// what is said in them, so that a newer program, which writes all of a thread anew with ids of its own, makes no branches of it. Messages have no times.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Zed;
 

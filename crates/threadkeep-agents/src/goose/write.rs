@@ -136,19 +136,6 @@ impl GooseWriter {
         }
     }
 
-    fn spoken(&mut self, block: &Block, message: &Message) {
-        match block {
-            Block::Text(said) if said.trim().is_empty() => self.losses.count(lost::EMPTY),
-            Block::Text(said) => self.answers.text(said, message),
-            Block::Media { media_type, data } => {
-                self.losses.count(lost::MEDIA);
-                self.answers.text(&Block::named(media_type, data), message);
-            }
-            Block::Reasoning { .. } => self.losses.count(lost::THOUGHTS),
-            Block::Call { .. } | Block::Result { .. } => {}
-        }
-    }
-
     /// A summary stands for all that was said before it, which the person still sees and the model no longer does.
     fn summary(&mut self, message: &Message, out: &mut Vec<u8>) {
         let content: Vec<Value> = message.blocks.iter().filter_map(|block| self.piece(block)).collect();
@@ -193,7 +180,7 @@ impl Writer for GooseWriter {
                 Block::Result { id, content, is_error } => {
                     self.answers.result(id, content, *is_error, &mut self.losses);
                 }
-                block if message.author == Author::Model => self.spoken(block, message),
+                block if message.author == Author::Model => self.answers.spoken(block, message, &mut self.losses),
                 block => content.extend(self.piece(block)),
             }
         }

@@ -197,19 +197,6 @@ impl OpenCodeWriter {
         }
     }
 
-    fn spoken(&mut self, block: &Block, message: &Message) {
-        match block {
-            Block::Text(text) if text.trim().is_empty() => self.losses.count(lost::EMPTY),
-            Block::Text(text) => self.answers.text(text, message),
-            Block::Media { media_type, data } => {
-                self.losses.count(lost::MEDIA);
-                self.answers.text(&Block::named(media_type, data), message);
-            }
-            Block::Reasoning { .. } => self.losses.count(lost::THOUGHTS),
-            Block::Call { .. } | Block::Result { .. } => {}
-        }
-    }
-
     fn summary(&mut self, message: &Message, out: &mut Vec<u8>) {
         let text = texts(&message.blocks, &mut self.losses);
         if text.trim().is_empty() {
@@ -247,7 +234,7 @@ impl Writer for OpenCodeWriter {
                 Block::Result { id, content, is_error } => {
                     self.answers.result(id, content, *is_error, &mut self.losses);
                 }
-                block if message.author == Author::Model => self.spoken(block, message),
+                block if message.author == Author::Model => self.answers.spoken(block, message, &mut self.losses),
                 block => parts.extend(self.piece(block)),
             }
         }

@@ -38,6 +38,20 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
+    /// What the model said, for agents that keep no thoughts of other models and no pictures in answers: those are named.
+    pub(crate) fn spoken(&mut self, block: &Block, message: &Message, losses: &mut Losses) {
+        match block {
+            Block::Text(text) if text.trim().is_empty() => losses.count(lost::EMPTY),
+            Block::Text(text) => self.text(text, message),
+            Block::Media { media_type, data } => {
+                losses.count(lost::MEDIA);
+                self.text(&Block::named(media_type, data), message);
+            }
+            Block::Reasoning { .. } => losses.count(lost::THOUGHTS),
+            Block::Call { .. } | Block::Result { .. } => {}
+        }
+    }
+
     /// Words of the model.
     pub(crate) fn text(&mut self, text: &str, message: &Message) {
         match self.waiting.last_mut().filter(|answer| answer.calls.is_empty()) {
