@@ -99,7 +99,10 @@ impl Log {
     fn set(&mut self, path: &[Step], value: Option<Value>) -> Result<(), String> {
         let (last, parents) = path.split_last().ok_or("a change of the whole state")?;
         let named = named(last);
-        let bytes = room(self.bytes, value.as_ref().map_or(0, |value| weight(value).saturating_add(named)))?;
+        // What is deleted from a list leaves nothing in its place, which is a value too.
+        let left = if matches!(last, Step::Index(_)) { VALUE_BYTES } else { 0 };
+        let is_deletion = value.is_none();
+        let bytes = room(self.bytes, value.as_ref().map_or(left, |value| weight(value).saturating_add(named)))?;
         let old = match (find(self.state.as_mut(), parents)?, last, value) {
             (Value::Object(object), Step::Key(key), Some(value)) => object.insert(key.clone(), value),
             (Value::Object(object), Step::Key(key), None) => object.remove(key),
@@ -108,7 +111,9 @@ impl Log {
             (Value::Array(list), Step::Index(at), None) => list.get_mut(*at).map(Value::take),
             _ => return Err("a change within something that is neither an object nor a list".to_owned()),
         };
-        self.bytes = bytes.saturating_sub(old.as_ref().map_or(0, |value| weight(value).saturating_add(named)));
+        if !(is_deletion && old.is_none()) {
+            self.bytes = bytes.saturating_sub(old.as_ref().map_or(0, |value| weight(value).saturating_add(named)));
+        }
         Ok(())
     }
 
@@ -123,7 +128,8 @@ impl Log {
             None | Some(Value::Null) => None,
             Some(cut) => Some(index(cut).ok_or("a list is to be cut at what is no place in it")?),
         };
-        let named = named(last);
+        // A list that is new, and its name.
+        let named = named(last).saturating_add(VALUE_BYTES);
         let bytes = room(self.bytes, values.iter().map(weight).sum::<usize>().saturating_add(named))?;
         // A list that is no part of an object has no name.
         let mut is_named = true;
@@ -263,6 +269,28 @@ mod tests {
         let mut log = Log::default();
         let findings = lines.iter().filter_map(|line| log.take(line.to_string().as_bytes()).finding).collect();
         (log.state.unwrap_or(Value::Null), findings)
+    }
+
+    /// Else a log could take more memory than its bound, or none of what it says.
+    #[test]
+    fn the_books_on_the_state_are_kept_with_its_names() {
+        let mut log = Log::default();
+        let named = "a long name".repeat(100);
+        for line in [
+            json!({"kind": 0, "v": {"requests": [], "title": "x"}}),
+            json!({"kind": 1, "k": [named], "v": 0}),
+            json!({"kind": 1, "k": [named], "v": "other"}),
+            json!({"kind": 2, "k": ["requests"], "v": [{"id": "1"}, "two"]}),
+            json!({"kind": 2, "k": ["more"], "v": [1, 2]}),
+            json!({"kind": 2, "k": ["more"], "v": [3], "i": 1}),
+            json!({"kind": 3, "k": ["requests", 1]}),
+            json!({"kind": 3, "k": ["requests", 1]}),
+            json!({"kind": 3, "k": [named]}),
+            json!({"kind": 3, "k": [named]}),
+        ] {
+            log.take(line.to_string().as_bytes());
+            assert_eq!(log.bytes, log.state.as_ref().map_or(0, super::weight), "behind {line}");
+        }
     }
 
     #[test]
