@@ -7,6 +7,7 @@ pub mod appends;
 pub mod bare;
 pub mod contention;
 pub mod corpus;
+pub mod dictionary;
 pub mod files;
 pub mod langgraph;
 pub mod lists;

@@ -1,25 +1,19 @@
 //! How an item's bytes are kept: compressed, and with large payloads taken out and stored once.
 
-use std::cell::RefCell;
+mod compression;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::error::{Error, Result};
 use crate::item::{Hash, MAX_CONTENT_BYTES};
+use compression::{squeeze, unsqueeze};
 
-/// Below this size compression saves nothing worth its time.
-const COMPRESS_FROM: usize = 192;
 /// Content of this size and more is stored once under its hash.
 const BLOB_FROM: usize = 64 << 10;
 /// Base64 text of this length and more is decoded and stored once, if encoding it again gives the same text.
 const BASE64_FROM: usize = 4 << 10;
-const LEVEL: i32 = 3;
-/// Below this size the lowest level is used: on real messages it makes them half a percent larger, and takes a fifth less time.
-const SMALL: usize = 4 << 10;
-const LEVEL_SMALL: i32 = 1;
 
-const ZSTD: i64 = 1;
 const SPLICED: i64 = 2;
 /// Beside the others: what stands here is not what was written; that was redacted.
 const REDACTED: i64 = 4;
@@ -82,7 +76,7 @@ pub(crate) fn decode(
     if encoding & SPLICED == 0 {
         return unsqueeze(encoding, size, bytes);
     }
-    let template = unsqueeze(encoding & ZSTD, size.saturating_add(TEMPLATE_SLACK), bytes)?;
+    let template = unsqueeze(encoding & !(SPLICED | REDACTED), size.saturating_add(TEMPLATE_SLACK), bytes)?;
     let damaged = || Error::corrupt("item content", "its template is damaged");
     let (splices, literal) = read_template(&template).ok_or_else(damaged)?;
     let mut out = Vec::with_capacity(size.min(MAX_CONTENT_BYTES));
@@ -106,7 +100,7 @@ pub(crate) fn payloads(encoding: i64, size: usize, bytes: &[u8]) -> Result<Vec<H
     if encoding & SPLICED == 0 {
         return Ok(Vec::new());
     }
-    let template = unsqueeze(encoding & ZSTD, size.saturating_add(TEMPLATE_SLACK), bytes)?;
+    let template = unsqueeze(encoding & !(SPLICED | REDACTED), size.saturating_add(TEMPLATE_SLACK), bytes)?;
     let (splices, _) =
         read_template(&template).ok_or_else(|| Error::corrupt("item content", "its template is damaged"))?;
     Ok(splices.into_iter().map(|splice| splice.digest).collect())
@@ -215,58 +209,6 @@ fn read_template(template: &[u8]) -> Option<(Vec<Splice>, &[u8])> {
         rest = tail;
     }
     Some((splices, rest))
-}
-
-thread_local! {
-    // A compression context costs more than compressing a message.
-    static COMPRESSOR: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
-    static COMPRESSOR_SMALL: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
-    static DECOMPRESSOR: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
-}
-
-fn squeeze(bytes: &[u8]) -> (i64, Vec<u8>) {
-    if bytes.len() >= COMPRESS_FROM
-        && let Some(small) = compress(bytes)
-        && small.len() < bytes.len()
-    {
-        return (ZSTD, small);
-    }
-    (0, bytes.to_vec())
-}
-
-fn compress(bytes: &[u8]) -> Option<Vec<u8>> {
-    let (compressor, level) = match bytes.len() < SMALL {
-        true => (&COMPRESSOR_SMALL, LEVEL_SMALL),
-        false => (&COMPRESSOR, LEVEL),
-    };
-    let compress = |slot: &mut Option<zstd::bulk::Compressor<'static>>| {
-        if slot.is_none() {
-            *slot = zstd::bulk::Compressor::new(level).ok();
-        }
-        slot.as_mut()?.compress(bytes).ok()
-    };
-    // A thread that ends has no context any more.
-    compressor.try_with(|slot| compress(&mut slot.borrow_mut())).unwrap_or_else(|_| compress(&mut None))
-}
-
-fn unsqueeze(encoding: i64, size: usize, bytes: &[u8]) -> Result<Vec<u8>> {
-    match encoding {
-        0 => Ok(bytes.to_vec()),
-        ZSTD => decompress(bytes, size.min(MAX_CONTENT_BYTES + TEMPLATE_SLACK)),
-        other => Err(Error::corrupt("item content", format!("unknown encoding {other}"))),
-    }
-}
-
-fn decompress(bytes: &[u8], capacity: usize) -> Result<Vec<u8>> {
-    let damaged = |detail: String| Error::corrupt("item content", detail);
-    let decompress = |slot: &mut Option<zstd::bulk::Decompressor<'static>>| {
-        if slot.is_none() {
-            *slot = zstd::bulk::Decompressor::new().ok();
-        }
-        let decompressor = slot.as_mut().ok_or_else(|| damaged("no decompressor".to_owned()))?;
-        decompressor.decompress(bytes, capacity).map_err(|error| damaged(error.to_string()))
-    };
-    DECOMPRESSOR.try_with(|slot| decompress(&mut slot.borrow_mut())).unwrap_or_else(|_| decompress(&mut None))
 }
 
 #[cfg(test)]

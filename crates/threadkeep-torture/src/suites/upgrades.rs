@@ -30,6 +30,7 @@ const FIXTURES: &[(i64, &str)] = &[
     (6, include_str!("../../../threadkeep/tests/fixtures/schema-0006.sql")),
     (7, include_str!("../../../threadkeep/tests/fixtures/schema-0007.sql")),
     (8, include_str!("../../../threadkeep/tests/fixtures/schema-0008.sql")),
+    (9, include_str!("../../../threadkeep/tests/fixtures/schema-0009.sql")),
 ];
 /// The threads in them that can be read.
 const THREADS: [&str; 4] = ["tree", "fork", "cleared", "imported"];

@@ -26,6 +26,7 @@ pub(crate) const SQLITE: &[Migration] = &[
     Migration { number: 7, name: "steering", sql: include_str!("../../migrations/sqlite/0007_steering.sql") },
     Migration { number: 8, name: "receipts", sql: include_str!("../../migrations/sqlite/0008_receipts.sql") },
     Migration { number: 9, name: "retention", sql: include_str!("../../migrations/sqlite/0009_retention.sql") },
+    Migration { number: 10, name: "dictionary", sql: include_str!("../../migrations/sqlite/0010_dictionary.sql") },
 ];
 
 /// The steps for PostgreSQL.
@@ -40,6 +41,7 @@ pub(crate) const POSTGRES: &[Migration] = &[
     Migration { number: 7, name: "steering", sql: include_str!("../../migrations/postgres/0007_steering.sql") },
     Migration { number: 8, name: "receipts", sql: include_str!("../../migrations/postgres/0008_receipts.sql") },
     Migration { number: 9, name: "retention", sql: include_str!("../../migrations/postgres/0009_retention.sql") },
+    Migration { number: 10, name: "dictionary", sql: include_str!("../../migrations/postgres/0010_dictionary.sql") },
 ];
 
 const LEDGER: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (

@@ -16,6 +16,7 @@ const PINNED: &[(&str, &str)] = &[
     ("postgres/0007_steering.sql", "1ec3be1d14337bf13763ae8873bf1d8c8dc11d5227e68f95bda904ec6409feae"),
     ("postgres/0008_receipts.sql", "4d875d462b437e1313d1f0c61380fd61c94e6fb6cba61fa784adb4153167b229"),
     ("postgres/0009_retention.sql", "49d31bbb483fd4bddb2908fde2e74ad786249dff639cbad5e168cbce0ecdf558"),
+    ("postgres/0010_dictionary.sql", "27f4b1c2b81a978e8a4e29eebb458c9c7360c9a4d2796f6bc5a4366f05caaf6c"),
     ("sqlite/0001_log.sql", "85aa73d96985edadba97a97a6e73141f3eee05d305efcbe73621584c4e7d42cf"),
     ("sqlite/0002_seals.sql", "a97647a06e36d99aaa6b7a74c1089ba3552193956a12f4085c4ac13948867975"),
     ("sqlite/0003_redactions.sql", "32510f72f386c7ca9c70ebc8afab8279edac6a36589c4a6028d57456751817c6"),
@@ -25,6 +26,7 @@ const PINNED: &[(&str, &str)] = &[
     ("sqlite/0007_steering.sql", "d33b1c81c1b15ea07312da4c13803bfa90b2e3be1f28acc01d797ea7e020c5ca"),
     ("sqlite/0008_receipts.sql", "c8808c007e5c8087d9376a4dbe024d1d6c3c700e2130fe71c4fca6de31db90bd"),
     ("sqlite/0009_retention.sql", "3f1298cd623f847e7f947e11bcbb08d659bf34de01e18365450f50e2cca98aec"),
+    ("sqlite/0010_dictionary.sql", "27f4b1c2b81a978e8a4e29eebb458c9c7360c9a4d2796f6bc5a4366f05caaf6c"),
 ];
 
 #[test]
