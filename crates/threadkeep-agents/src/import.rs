@@ -12,8 +12,10 @@ mod asides;
 mod companions;
 mod database;
 mod files;
+mod flight;
 mod identity;
 mod packed;
+mod prefix;
 mod report;
 mod source;
 mod thread;
@@ -39,9 +41,10 @@ pub use companions::CompanionCounts;
 use database::Database;
 use files::{Found, Origin};
 pub use files::{Measure, measure};
+use flight::{Flight, Landed};
 use report::Outcome;
 pub use report::{FileCounts, ImportReport, ItemCounts, Problem, ThreadCounts, Waiting};
-use source::Import;
+use source::{Done, Failure, Import};
 
 /// From this many files on, what is known of all files is read at once instead of one by one.
 const STAMPS_FROM: usize = 16;
@@ -94,6 +97,8 @@ pub struct Importer<'a> {
     containers: Vec<SourceFile>,
     /// Threads that got items in this run, and whether they are new.
     touched: HashMap<ThreadId, bool>,
+    /// What was sent to the store and not waited for.
+    flight: Rc<Flight>,
 }
 
 impl<'a> Importer<'a> {
@@ -114,6 +119,7 @@ impl<'a> Importer<'a> {
             done: HashSet::new(),
             containers: Vec::new(),
             touched: HashMap::new(),
+            flight: Rc::default(),
         }
     }
 
@@ -155,6 +161,7 @@ impl<'a> Importer<'a> {
                 bytes_total,
             });
         }
+        self.land_all()?;
         self.apply_names(&found)?;
         self.stamp_containers()?;
         if self.wrote {
@@ -343,10 +350,10 @@ impl<'a> Importer<'a> {
                 self.report.companions.add(&brought.counts);
                 problems.extend(brought.problems);
             }
-            Err(source::Failure::Store(error)) if !concerns_one_file(&error) => return Err(error),
-            Err(source::Failure::Store(error)) => problems.push(error.to_string()),
-            Err(source::Failure::File(reason)) => problems.push(reason),
-            Err(source::Failure::Taken(id)) => problems.push(format!("the id {id} is taken")),
+            Err(Failure::Store(error)) if !concerns_one_file(&error) => return Err(error),
+            Err(Failure::Store(error)) => problems.push(error.to_string()),
+            Err(Failure::File(reason)) => problems.push(reason),
+            Err(Failure::Taken(id)) => problems.push(format!("the id {id} is taken")),
         }
         for reason in problems {
             self.report.problem(&file.key, &reason);
@@ -426,6 +433,7 @@ impl<'a> Importer<'a> {
             Ok(Some(found)) => found,
             Ok(None) => return Ok(()),
             Err(error) => {
+                self.land_all()?;
                 self.report.failed(file, &error);
                 return Ok(());
             }
@@ -438,30 +446,88 @@ impl<'a> Importer<'a> {
             // A fork that holds only what is new stands on its parent's items.
             self.file(parent, all)?;
         }
+        self.import(file, &codec, shape, Vec::new())?;
+        self.take_landed()
+    }
+
+    /// Imports a file that was recognised. Some ids for its thread may be known to be taken.
+    fn import(&mut self, file: &Found, codec: &Arc<dyn Codec>, shape: Shape, taken: Vec<ThreadId>) -> Result<()> {
         let asides = match &file.origin {
             Origin::Session(session) => session.database.asides(),
-            Origin::File | Origin::Section(_) => Rc::new(Asides::read(&*codec, &file.path)),
+            Origin::File | Origin::Section(_) => Rc::new(Asides::read(&**codec, &file.path)),
         };
-        let import = Import { store: self.store, codec: &*codec, file, shape, dry_run: self.options.dry_run, asides };
-        let outcome = import.run(&mut self.workspaces);
-        let nothing_new = matches!(&outcome, Ok(outcome) if outcome.items.imported == 0);
-        self.wrote |= !nothing_new && !self.options.dry_run;
-        match outcome {
-            Ok(outcome) => {
-                self.note_empty(file, &outcome);
-                if let Some(thread) = outcome.thread.clone().filter(|_| outcome.items.imported > 0) {
-                    self.touched.insert(thread, outcome.new_thread);
-                }
-                self.report.add(outcome);
+        let (flight, dry_run) = (Rc::clone(&self.flight), self.options.dry_run);
+        let is_unknown = self.stamps.as_ref().is_some_and(|stamps| !stamps.contains_key(&file.key));
+        let import =
+            Import { store: self.store, codec: &**codec, file, shape, dry_run, asides, flight: &flight, is_unknown };
+        match import.run(taken, &mut self.workspaces) {
+            Ok(Done::Sent) => {
+                self.wrote = true;
+                Ok(())
             }
-            Err(source::Failure::File(reason)) => self.report.failed(file, &reason),
-            Err(source::Failure::Taken(id)) => self.report.failed(file, &format!("its id {id} is taken")),
-            Err(source::Failure::Store(error)) if concerns_one_file(&error) => {
-                self.report.failed(file, &error.to_string());
-            }
-            Err(source::Failure::Store(error)) => return Err(error),
+            Ok(Done::Stored(outcome)) => self.stored(file, outcome),
+            Err(failure) => self.failed(file, failure),
+        }
+    }
+
+    /// Reports a file of which all is stored, behind those that were sent before.
+    fn stored(&mut self, file: &Found, outcome: Outcome) -> Result<()> {
+        self.land_all()?;
+        self.wrote |= outcome.items.imported > 0 && !self.options.dry_run;
+        self.count(file, outcome);
+        Ok(())
+    }
+
+    /// Reports a file that could not be imported, though it may have been in part.
+    fn failed(&mut self, file: &Found, failure: Failure) -> Result<()> {
+        self.land_all()?;
+        self.wrote |= !self.options.dry_run;
+        match failure {
+            Failure::File(reason) => self.report.failed(file, &reason),
+            Failure::Taken(id) => self.report.failed(file, &format!("its id {id} is taken")),
+            Failure::Store(error) if concerns_one_file(&error) => self.report.failed(file, &error.to_string()),
+            Failure::Store(error) => return Err(error),
         }
         Ok(())
+    }
+
+    fn count(&mut self, file: &Found, outcome: Outcome) {
+        self.note_empty(file, &outcome);
+        if let Some(thread) = outcome.thread.clone().filter(|_| outcome.items.imported > 0) {
+            self.touched.insert(thread, outcome.new_thread);
+        }
+        self.report.add(outcome);
+    }
+
+    /// Waits for everything that was sent, and reports it.
+    fn land_all(&mut self) -> Result<()> {
+        self.flight.land();
+        self.take_landed()
+    }
+
+    /// Reports what was sent and waited for.
+    fn take_landed(&mut self) -> Result<()> {
+        for Landed { file, thread, outcome } in self.flight.landed() {
+            match outcome {
+                Ok(outcome) => self.count(&file, outcome),
+                // The remains of a purged thread have its id, or another program has stored one meanwhile.
+                Err(Error::AlreadyExists { what: "thread", .. }) => self.import_again(&file, thread)?,
+                Err(error) => self.failed(&file, source::refusal(error))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Imports a file whose thread can't have the id that was sent.
+    fn import_again(&mut self, file: &Found, taken: ThreadId) -> Result<()> {
+        match self.recognise(file) {
+            Ok(Some((head, codec))) => self.import(file, &codec, Self::shape(&*codec, file, &head), vec![taken]),
+            Ok(None) => Ok(()),
+            Err(error) => {
+                self.report.failed(file, &error);
+                Ok(())
+            }
+        }
     }
 
     fn stamp(&self, key: &str) -> Result<Option<SourceStamp>> {

@@ -642,7 +642,38 @@ mirror! { Threads, "Threads":
     fn expire_requests(&self) -> Result<u64>;
 }
 
+/// A [`crate::Importing`] that is waited for.
+#[derive(Debug)]
+#[must_use = "whether it was stored is known only here"]
+pub struct Importing(crate::Importing);
+
+impl Importing {
+    /// Waits until it is stored.
+    ///
+    /// # Errors
+    /// As [`crate::LiveThread::import`].
+    pub fn wait(self) -> Result<Appended> {
+        block_on(self.0)
+    }
+}
+
 impl LiveThread {
+    /// Sends what [`crate::LiveThread::send_import`] sends.
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn send_import(&self, batch: ImportBatch, durability: Durability) -> Result<Importing> {
+        block_on(self.0.send_import(batch, durability)).map(Importing)
+    }
+
+    /// Sends what [`crate::LiveThread::import_whole`] sends.
+    ///
+    /// # Errors
+    /// As the async call.
+    pub fn import_whole(&self, batch: ImportBatch, durability: Durability) -> Result<Importing> {
+        block_on(self.0.import_whole(batch, durability)).map(Importing)
+    }
+
     /// The thread's id; chosen or minted before anything is stored.
     pub fn id(&self) -> &ThreadId {
         self.0.id()

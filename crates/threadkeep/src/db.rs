@@ -322,6 +322,8 @@ pub(crate) struct Terms {
     pub(crate) silent: bool,
     /// Whether those who follow the whole store are told of it, though it belongs to no thread.
     pub(crate) told: bool,
+    /// The thread that it belongs to, where that is not what orders it.
+    pub(crate) thread: Option<String>,
 }
 
 impl Terms {
@@ -340,8 +342,19 @@ impl Terms {
         Self { told: true, ..self }
     }
 
+    /// After everything that was asked for before it, whatever thread it belongs to.
+    pub(crate) fn after_all(self) -> Self {
+        match self.order {
+            Order::Within(name) => Self { order: Order::AfterAll, thread: Some(name), ..self },
+            order => Self { order, ..self },
+        }
+    }
+
     /// What is told when it is committed. What runs in no order belongs to no thread.
     fn touched(&self) -> Option<Touched> {
+        if let Some(name) = self.thread.as_ref().filter(|_| !self.silent) {
+            return Some(Touched::Thread(name.clone()));
+        }
         match &self.order {
             _ if self.silent => None,
             Order::Within(name) => Some(Touched::Thread(name.clone())),
@@ -353,7 +366,7 @@ impl Terms {
 
 impl From<Sync> for Terms {
     fn from(sync: Sync) -> Self {
-        Self { sync, order: Order::AfterAll, repeatable: false, silent: false, told: false }
+        Self { sync, order: Order::AfterAll, repeatable: false, silent: false, told: false, thread: None }
     }
 }
 

@@ -143,7 +143,7 @@ pub use item::{
 };
 pub use jobs::{ClaimedJob, Job, JobEnd, JobLease, JobPatch, JobQuery, JobReport, JobStatus, NewJob};
 pub use keys::{Hex, Key, KeyFolder, KeyInfo, PublicKey, Voucher, parse_key, print_key};
-pub use live::{AppendOptions, LiveThread};
+pub use live::{AppendOptions, Importing, LiveThread};
 pub use log::purge::Purged;
 pub use log::read::ItemQuery;
 pub use log::verify::{Break, Gap, GapKind, Outcome, Verdict, VerifyReport};

@@ -3,6 +3,7 @@
 mod checkpoints;
 mod documents;
 mod goals;
+mod importing;
 mod inbox;
 mod keeping;
 mod prompts;
@@ -37,13 +38,14 @@ use crate::log::{head, path};
 use crate::planted::{self, Defect};
 use crate::policy::Policy;
 use crate::receipt;
-use crate::sources::{self, ImportBatch, ImportPart};
 use crate::store::{Inner, Threads};
 use crate::thread::{Page, Thread};
 use crate::threads::{self, Creation, Scope};
 use crate::turn::{TurnEnd, TurnEnded};
 use crate::turns;
 use crate::view::{Part, View};
+
+pub use importing::Importing;
 
 /// How many bytes may be on their way unacknowledged before an append waits.
 const QUEUE_BYTES: usize = 8 << 20;
@@ -504,36 +506,6 @@ impl LiveThread {
             .collect()
     }
 
-    /// Writes one step of an import: items with their places, the map of their file, and how far it has been read.
-    ///
-    /// # Errors
-    /// As [`LiveThread::append_with`], but nothing is kept: the next import reads the file again from the last step.
-    pub async fn import(&self, mut batch: ImportBatch, durability: Durability) -> Result<Appended> {
-        let mut state = self.live.state.lock().await;
-        self.check_open(&mut state).await?;
-        let replaced = batch.screen(&self.live.inner.screen)?;
-        let runs = import_runs(&batch, &*self.live.inner.host)?;
-        let sync = if durability == Durability::Synced { Sync::Synced } else { Sync::Written };
-        self.materialise(&mut state, sync).await?;
-        let request = self.request(runs, Expect::Any, TurnRule::Imported);
-        let mut request = self.stamp(&mut state, &request).await?;
-        let imported_at = request.now;
-        request.now = batch.updated_at.unwrap_or(request.now);
-        let place = self.live.inner.db.place(batch.bytes()).await;
-        let write = move |tx: &mut dyn Tx| {
-            let appended = append(tx, &request)?;
-            sources::write(tx, &batch, imported_at)?;
-            if let Some(head) = batch.head {
-                move_head(tx, &request, head)?;
-            }
-            if let Some(patch) = &batch.patch {
-                threads::update(tx, Scope::All, &request.thread, patch.clone(), request.now)?;
-            }
-            Ok(Appended { replaced, ..appended })
-        };
-        self.live.inner.db.write_in(place, self.terms(sync), write).await
-    }
-
     /// Screens an item and makes it ready; counts it if its content was replaced.
     fn prepare(&self, mut item: NewItem, replaced: &mut usize) -> Result<Prepared> {
         receipt::refuse_unasked(&item.format)?;
@@ -934,30 +906,6 @@ fn keep(state: &mut State, request: Arc<Append>, error: &Error) {
     if may_pass || matches!(error, Error::ClaimLost { .. }) {
         state.unsaved.push_back(request);
     }
-}
-
-/// Groups the new items of a batch into runs that continue one another.
-fn import_runs(batch: &ImportBatch, host: &dyn crate::host::Host) -> Result<Vec<Run>> {
-    let mut runs: Vec<(After, Vec<Prepared>)> = Vec::new();
-    for segment in &batch.segments {
-        let ImportPart::Item { item, after, starts_turn, .. } = &segment.part else {
-            continue;
-        };
-        receipt::refuse_unasked(&item.format)?;
-        let mut prepared = Prepared::new(NewItem::clone(item), host)?;
-        prepared.starts_turn = *starts_turn;
-        match runs.last_mut() {
-            Some((_, items)) if after.is_some() && items.last().map(|last| last.id) == *after => items.push(prepared),
-            _ => runs.push((after.map_or(After::Nothing, After::Item), vec![prepared])),
-        }
-    }
-    Ok(runs.into_iter().map(|(after, items)| Run { after, items: items.into() }).collect())
-}
-
-fn move_head(tx: &mut dyn Tx, request: &Append, to: ItemId) -> Result<()> {
-    let key = path::key_by_id(tx, to)?.ok_or_else(|| Error::not_found("item", to))?;
-    let address = path::address_of(tx, key)?;
-    head::set_head(tx, &request.thread, request.epoch, request.writer, request.now, address)
 }
 
 fn to_new(item: &Prepared) -> NewItem {

@@ -1,5 +1,6 @@
 //! Imported files: what of them is in the store, so that the next import reads only what is new and any file can be given back.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use crate::db::{Owned, Row, Tx, Value, query_all, query_one, statements};
@@ -265,8 +266,13 @@ pub(crate) fn note_container(tx: &mut dyn Tx, source: &SourceFile, now: Timestam
     put(tx, source, now).map(drop)
 }
 
-/// Notes the file and its new parts. The items are stored already, in the same transaction.
-pub(crate) fn write(tx: &mut dyn Tx, batch: &ImportBatch, now: Timestamp) -> Result<()> {
+/// Notes the file and its new parts. The items are stored already, in the same transaction; of the new ones it is known where.
+pub(crate) fn write(
+    tx: &mut dyn Tx,
+    batch: &ImportBatch,
+    placed: &HashMap<ItemId, ItemKey>,
+    now: Timestamp,
+) -> Result<()> {
     let source = &batch.source;
     check_text("path", &source.path, MAX_PATH_BYTES)?;
     if query_one(tx, LOCK_SOURCE, &[source.path.as_str().into()], |_| Ok(()))?.is_none() {
@@ -290,8 +296,9 @@ pub(crate) fn write(tx: &mut dyn Tx, batch: &ImportBatch, now: Timestamp) -> Res
         if note.is_some_and(|note| note.len() > MAX_NOTE_BYTES) {
             return Err(Error::invalid("note", format!("at most {MAX_NOTE_BYTES} bytes are kept")));
         }
-        let item = match item {
-            Some(id) => Some(path::key_by_id(tx, id)?.ok_or_else(|| Error::not_found("item", id))?.0),
+        let item = match item.map(|id| (id, placed.get(&id))) {
+            Some((_, Some(key))) => Some(key.0),
+            Some((id, None)) => Some(path::key_by_id(tx, id)?.ok_or_else(|| Error::not_found("item", id))?.0),
             None => None,
         };
         let args = [

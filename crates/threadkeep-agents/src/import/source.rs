@@ -1,20 +1,22 @@
 //! Importing one file.
 
 use std::collections::{HashMap, HashSet};
-use std::io::{self, BufRead as _, BufReader, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use threadkeep::blocking::{LiveThread, Store, Workspace};
+use threadkeep::blocking::{Importing, LiveThread, Store, Workspace};
 use threadkeep::{
-    Change, Durability, Error, Hash, ImportBatch, ImportPart, ImportSegment, ItemId, NewItem, NewThread, SourceFile,
+    Change, Durability, Error, ImportBatch, ImportPart, ImportSegment, ItemId, NewItem, NewThread, SourceFile,
     ThreadId, ThreadPatch,
 };
 
 use super::asides::{self, Asides};
 use super::companions;
 use super::files::{Found, Origin};
+use super::flight::{Flight, Sent};
 use super::identity::{item_id, thread_id};
+use super::prefix::{Input, Prefix, known_part};
 use super::report::{Outcome, Waiting};
 use super::thread::{ForkPoint, patch};
 use super::whole::{self, Remembered};
@@ -25,7 +27,7 @@ use crate::segments::{Position, Segment, Segments};
 use crate::text::Text;
 
 /// A step of an import ends when it holds this many records …
-const BATCH_RECORDS: usize = 256;
+const BATCH_RECORDS: usize = 1024;
 /// … or this many bytes.
 const BATCH_BYTES: usize = 2 << 20;
 /// How much of a file is held until something is said in it.
@@ -58,6 +60,16 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// What it means for a file when the store refuses a step of it.
+pub(super) fn refusal(error: Error) -> Failure {
+    match error {
+        Error::Conflict { what: "source", .. } => {
+            Failure::File("another import of this file is running or has gone on; import it again".to_owned())
+        }
+        error => error.into(),
+    }
+}
+
 /// The import of one file.
 pub(super) struct Import<'a> {
     pub(super) store: &'a Store,
@@ -67,6 +79,19 @@ pub(super) struct Import<'a> {
     pub(super) dry_run: bool,
     /// What stands beside the session.
     pub(super) asides: Rc<Asides>,
+    /// Sessions that were sent before this one.
+    pub(super) flight: &'a Flight,
+    /// Whether the store knew nothing of the file when the import began. What another import stores meanwhile, the step is
+    /// refused for.
+    pub(super) is_unknown: bool,
+}
+
+/// What has become of a file.
+pub(super) enum Done {
+    /// All of it is stored.
+    Stored(Outcome),
+    /// All of it was sent.
+    Sent,
 }
 
 /// The session that a file continues without containing it, by the first bytes of the file.
@@ -81,8 +106,12 @@ pub(super) fn continued_session(codec: &dyn Codec, path: &Path, head: &[u8]) -> 
 }
 
 impl Import<'_> {
-    pub(super) fn run(&self, workspaces: &mut HashMap<PathBuf, Workspace>) -> Result<Outcome, Failure> {
-        let mut taken = Vec::new();
+    /// Imports the file. Some ids for its thread may be known to be taken.
+    pub(super) fn run(
+        &self,
+        mut taken: Vec<ThreadId>,
+        workspaces: &mut HashMap<PathBuf, Workspace>,
+    ) -> Result<Done, Failure> {
         loop {
             // An id is found to be taken before anything of the file is stored, so it is simply read once more.
             match self.attempt(&taken, workspaces) {
@@ -92,8 +121,13 @@ impl Import<'_> {
         }
     }
 
-    fn attempt(&self, taken: &[ThreadId], workspaces: &mut HashMap<PathBuf, Workspace>) -> Result<Outcome, Failure> {
-        let mut run = Run::new(self, taken, self.store.source(&self.file.key)?);
+    fn attempt(&self, taken: &[ThreadId], workspaces: &mut HashMap<PathBuf, Workspace>) -> Result<Done, Failure> {
+        let stored = if self.is_unknown { None } else { self.store.source(&self.file.key)? };
+        let mut run = Run::new(self, taken, stored);
+        if run.stored.is_some() {
+            // Another file may have brought some of its thread.
+            self.flight.land();
+        }
         if self.shape.grows() {
             // A file whose thread was purged, and that went on since, is imported anew.
             let rest = if run.thread.is_some() { self.go_on(&mut run)? } else { None };
@@ -161,7 +195,7 @@ impl Import<'_> {
         }
         run.replace = false;
         run.position = known.end;
-        run.hasher = known.hasher;
+        run.prefix = known.prefix;
         run.records = source.records;
         run.skipped = source.skipped;
         let count = |value: i64| u64::try_from(value).unwrap_or(0);
@@ -193,39 +227,6 @@ impl Import<'_> {
         let is_other = |other: &SourceFile| self.codec.shape(other.path.as_ref(), &[]) != Shape::Lines;
         Ok(self.store.sources(thread)?.iter().any(is_other))
     }
-}
-
-type Input = BufReader<Box<dyn Read>>;
-
-/// The part of a file that is in the store, and what comes after it.
-struct KnownPart {
-    hasher: blake3::Hasher,
-    end: Position,
-    /// Of the file that was hashed: one that took its place meanwhile is no continuation of it.
-    rest: Input,
-}
-
-/// Reads the part of a file that is in the store; gives nothing when the file is shorter or says something else there.
-fn known_part(file: &Found, source: &SourceFile) -> io::Result<Option<KnownPart>> {
-    let consumed = u64::try_from(source.consumed).unwrap_or(0);
-    let mut rest = file.open()?;
-    let mut hasher = blake3::Hasher::new();
-    let mut end = Position { offset: 0, line: file.first_line() };
-    while end.offset < consumed {
-        let buffer = rest.fill_buf()?;
-        let left = usize::try_from(consumed - end.offset).unwrap_or(usize::MAX);
-        let part = buffer.get(..left).unwrap_or(buffer);
-        if part.is_empty() {
-            return Ok(None);
-        }
-        hasher.update(part);
-        end.offset += part.len() as u64;
-        end.line += part.iter().filter(|byte| **byte == b'\n').count() as u64;
-        let length = part.len();
-        rest.consume(length);
-    }
-    let same = Hash(*hasher.finalize().as_bytes()) == source.prefix;
-    Ok(same.then_some(KnownPart { hasher, end, rest }))
 }
 
 /// A record or bytes on their way into the store.
@@ -276,7 +277,7 @@ struct Run<'a> {
     /// Ids that were found to be taken.
     taken: &'a [ThreadId],
     reader: Box<dyn SourceReader>,
-    hasher: blake3::Hasher,
+    prefix: Prefix,
     /// Behind the last segment that was taken; a step may end in the middle of a line.
     position: Position,
     /// The items that the placed records became, by their number.
@@ -291,6 +292,11 @@ struct Run<'a> {
     was_unfinished: bool,
     thread: Option<ThreadId>,
     live: Option<LiveThread>,
+    /// The last step that was sent and not waited for.
+    sent: Option<Importing>,
+    sent_bytes: usize,
+    /// Whether the step that was sent is all there is, and stores the thread, too.
+    is_whole: bool,
     /// Whether the thread is in the store, so that items of this file may be too: another file may have brought them.
     exists: bool,
     /// The part of a file of lines that an earlier import has read and this one reads again.
@@ -330,13 +336,16 @@ impl<'a> Run<'a> {
             import,
             taken,
             reader: import.codec.reader(&import.file.path, None),
-            hasher: blake3::Hasher::new(),
+            prefix: Prefix::default(),
             position: Position { offset: 0, line: import.file.first_line() },
             placed: Vec::new(),
             batch: Vec::new(),
             bytes: 0,
             waiting: (0, 0),
             live: None,
+            sent: None,
+            sent_bytes: 0,
+            is_whole: false,
             exists: thread.is_some(),
             thread,
             read_until: 0,
@@ -389,11 +398,11 @@ impl<'a> Run<'a> {
             Segment::Record { offset, bytes, newline, .. } => {
                 let is_made = matches!(self.import.shape, Shape::Replayed(_));
                 if !is_made {
-                    self.hasher.update(&bytes);
+                    self.prefix.update(&bytes);
                     self.position.offset = offset + bytes.len() as u64 + u64::from(newline);
                     self.position.line = line + u64::from(newline);
                     if newline {
-                        self.hasher.update(b"\n");
+                        self.prefix.update(b"\n");
                     }
                 }
                 self.count_record();
@@ -420,7 +429,7 @@ impl<'a> Run<'a> {
                 }
             }
             Segment::Opaque { offset, bytes, reason, .. } => {
-                self.hasher.update(&bytes);
+                self.prefix.update(&bytes);
                 self.position.offset = offset + bytes.len() as u64;
                 self.position.line = line + bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
                 self.bytes += bytes.len();
@@ -570,6 +579,10 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         if self.live.is_none() {
+            self.is_whole = end && companions.is_empty() && findings.marks.is_empty() && self.may_be_sent(&facts);
+            if !self.is_whole {
+                self.import.flight.land();
+            }
             self.live = Some(self.open(&thread, &facts, workspaces)?);
         }
         let segments = self.segments(&thread)?;
@@ -586,16 +599,37 @@ impl<'a> Run<'a> {
             updated_at: facts.updated_at.or(Some(self.import.file.modified())),
             source: source.clone(),
         };
-        if let Some(live) = &self.live {
-            live.import(batch, Durability::Written).map_err(|error| self.refused(error))?;
-        }
+        let sent = self.live.as_ref().map(|live| match self.is_whole {
+            true => live.import_whole(batch, Durability::Written),
+            false => live.send_import(batch, Durability::Written),
+        });
+        // One step is read and made ready while another is written. This one is refused if the one before was.
+        self.land()?;
+        self.sent = sent.transpose().map_err(|error| self.refused(error))?;
         self.stored = Some(source);
         self.said = facts;
-        self.bytes = 0;
+        self.sent_bytes = std::mem::take(&mut self.bytes);
         if end {
             self.conclude(&thread, &companions, findings)?;
         }
         Ok(())
+    }
+
+    /// Whether the file can be sent as a whole, with its thread: all of it was read, and nothing of it is stored.
+    fn may_be_sent(&self, facts: &ThreadFacts) -> bool {
+        !self.exists && self.fork.is_none() && !self.is_archived(facts)
+    }
+
+    fn is_archived(&self, facts: &ThreadFacts) -> bool {
+        self.import.file.is_archived() || facts.archived == Some(true)
+    }
+
+    /// Waits for the step that was sent.
+    fn land(&mut self) -> Result<(), Failure> {
+        match self.sent.take() {
+            Some(sent) => sent.wait().map(drop).map_err(|error| self.refused(error)),
+            None => Ok(()),
+        }
     }
 
     /// Brings what stands beside the conversation, and says what was found of it as a whole.
@@ -604,7 +638,11 @@ impl<'a> Run<'a> {
         for remark in findings.remarks.into_iter().chain(beside) {
             self.problem(0, remark);
         }
-        let Some(live) = self.live.as_ref().filter(|_| !companions.is_empty() || !findings.marks.is_empty()) else {
+        if companions.is_empty() && findings.marks.is_empty() {
+            return Ok(());
+        }
+        self.land()?;
+        let Some(live) = &self.live else {
             return Ok(());
         };
         let brought = companions::bring(self.import.store, live, companions, &mut self.remembered.companions)?;
@@ -663,10 +701,7 @@ impl<'a> Run<'a> {
     fn refused(&self, error: Error) -> Failure {
         match (error, &self.thread) {
             (Error::AlreadyExists { what: "thread", .. }, Some(id)) => Failure::Taken(id.clone()),
-            (Error::Conflict { what: "source", .. }, _) => {
-                Failure::File("another import of this file is running or has gone on; import it again".to_owned())
-            }
-            (error, _) => error.into(),
+            (error, _) => refusal(error),
         }
     }
 
@@ -747,7 +782,10 @@ impl<'a> Run<'a> {
         }
         let stored: HashSet<ItemId> = match fresh.is_empty() {
             true => HashSet::new(),
-            false => self.import.store.stored_items(fresh)?.into_iter().collect(),
+            false => {
+                self.land()?;
+                self.import.store.stored_items(fresh)?.into_iter().collect()
+            }
         };
         if !self.exists && self.newest.is_none() {
             self.newest = last.filter(|last| !stored.contains(last));
@@ -838,7 +876,7 @@ impl<'a> Run<'a> {
             size: if end { self.import.file.stored_size() } else { UNFINISHED },
             mtime: self.import.file.mtime,
             consumed: i64::try_from(self.position.offset).unwrap_or(i64::MAX),
-            prefix: Hash(*self.hasher.finalize().as_bytes()),
+            prefix: self.prefix.hash(),
             records: self.records,
             skipped: self.skipped,
             state: self.state(),
@@ -853,7 +891,7 @@ impl<'a> Run<'a> {
         serde_json::to_vec(&self.remembered).unwrap_or_default()
     }
 
-    fn finish(mut self) -> Result<Outcome, Failure> {
+    fn finish(mut self) -> Result<Done, Failure> {
         if self.thread.is_none() {
             let reason = "there is no conversation in it".to_owned();
             let left = self.outcome.items.read - self.outcome.items.skipped;
@@ -861,15 +899,24 @@ impl<'a> Run<'a> {
             self.outcome.items.skipped += left;
             self.problem(0, reason);
         }
+        self.outcome.thread.clone_from(&self.thread);
+        let is_archived = self.is_archived(&self.said);
+        if !is_archived
+            && let Some(importing) = self.sent.take()
+            && let Some(live) = self.live.take()
+        {
+            let (file, bytes) = (self.import.file.clone(), self.sent_bytes);
+            self.import.flight.add(Sent { file, live, outcome: self.outcome, bytes, importing });
+            return Ok(Done::Sent);
+        }
+        self.land()?;
         if let Some(live) = &self.live {
             // Gives up the claim without a sync: the whole import is synced once, at its end.
             live.discard()?;
-            let is_archived = self.import.file.is_archived() || self.said.archived == Some(true);
             if (self.outcome.new_thread || self.was_unfinished) && is_archived {
                 self.import.store.archive(live.id())?;
             }
         }
-        self.outcome.thread = self.thread;
-        Ok(self.outcome)
+        Ok(Done::Stored(self.outcome))
     }
 }

@@ -40,7 +40,13 @@ impl Import<'_> {
         let Some(id) = session else {
             return Err(Failure::File("the session has no usable id".to_owned()));
         };
-        for path in self.codec.stood_in_by(&self.file.path) {
+        let other = other_thread_id(&id, &self.file.key);
+        let others = self.codec.stood_in_by(&self.file.path);
+        let is_on_its_way = [Some(&id), other.as_ref()].into_iter().flatten().any(|id| self.flight.holds(id));
+        if is_on_its_way || facts.continues.is_some() || !others.is_empty() {
+            self.flight.land();
+        }
+        for path in others {
             let source = self.store.source(&path.to_string_lossy())?;
             let thread =
                 source.and_then(|source| source.thread).map(|thread| self.find(&thread)).transpose()?.flatten();
@@ -48,7 +54,6 @@ impl Import<'_> {
                 return Ok(Chosen { id: thread.id, exists: true, is_new: false, fork: None, base: None });
             }
         }
-        let other = other_thread_id(&id, &self.file.key);
         for id in [Some(id), other].into_iter().flatten() {
             let Some(thread) = self.find(&id)? else {
                 if taken.contains(&id) {

@@ -64,10 +64,15 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     pub(crate) fn new(item: NewItem, host: &dyn Host) -> Result<Self> {
-        item.check()?;
-        let now = host.now();
         let mut salt = [0; 16];
         host.fill_random(&mut salt);
+        Self::salted(item, salt, host)
+    }
+
+    /// As [`Prepared::new`], with a salt from the host: many are asked for at once where there are many items.
+    pub(crate) fn salted(item: NewItem, salt: [u8; 16], host: &dyn Host) -> Result<Self> {
+        item.check()?;
+        let now = host.now();
         Ok(Self {
             id: item.id.unwrap_or_else(|| mint_id(host, now)),
             digest: chain::content_digest(&item.kind, item.role.as_ref(), &item.format, &salt, &item.content),
@@ -178,12 +183,25 @@ pub(crate) fn append_from(tx: &mut dyn Tx, request: &Append, standing: &mut Opti
         let found = "it is not stored".to_owned();
         return Err(Error::Conflict { what: "order", expected: before.to_string(), found });
     }
-    let (appended, now) = append_anywhere(tx, request)?;
+    let (appended, now) = append_anywhere(tx, request, &mut |_, _| {})?;
     *standing = now;
     Ok(appended)
 }
 
-fn append_anywhere(tx: &mut dyn Tx, request: &Append) -> Result<(Appended, Option<Standing>)> {
+/// Appends, and tells where each item stands.
+pub(crate) fn append_telling(
+    tx: &mut dyn Tx,
+    request: &Append,
+    tell: &mut dyn FnMut(ItemId, ItemKey),
+) -> Result<Appended> {
+    append_anywhere(tx, request, tell).map(|(appended, _)| appended)
+}
+
+fn append_anywhere(
+    tx: &mut dyn Tx,
+    request: &Append,
+    tell: &mut dyn FnMut(ItemId, ItemKey),
+) -> Result<(Appended, Option<Standing>)> {
     let mut pen = Pen::take(tx, &request.thread, request.epoch, request.writer, request.now)?;
     check_age(tx, request)?;
     pen.expect(tx, request.expect)?;
@@ -193,6 +211,7 @@ fn append_anywhere(tx: &mut dyn Tx, request: &Append) -> Result<(Appended, Optio
         for item in run.items.iter() {
             pen.turn_for(tx, item, request.turns, items.is_empty())?;
             items.push(pen.write(tx, item)?);
+            pen.head().into_iter().for_each(|key| tell(item.id, key));
             if planted::is(Defect::CommitsBatchInPieces) {
                 pen.put_down(tx, Area::Items)?;
                 commit_halfway(tx)?;
