@@ -501,7 +501,10 @@ impl<'a> Importer<'a> {
 
     /// Waits for everything that was sent, and reports it.
     fn land_all(&mut self) -> Result<()> {
-        self.flight.land();
+        // One that needs another id is sent again.
+        while self.flight.land() {
+            self.take_landed()?;
+        }
         self.take_landed()
     }
 

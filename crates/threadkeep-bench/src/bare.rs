@@ -12,8 +12,11 @@ use crate::{Error, Result};
 
 /// Where the library says what it sets on its connections.
 const SETTINGS: &str = include_str!("../../threadkeep/src/db/pragmas.rs");
-/// The level that the library compresses items of this size at.
-const LEVEL: i32 = 1;
+/// What the library compresses items of this size with, and at what level.
+const DICTIONARY: &[u8] = include_bytes!("../../threadkeep/dictionaries/0001.zdict");
+const LEVEL: i32 = 2;
+/// How the library says so.
+const ENCODING: i64 = 9;
 
 /// Opens the database of a closed (or, for reading, an open) store.
 ///
@@ -89,7 +92,7 @@ impl RowData {
     /// # Errors
     /// As [`RowData::new`].
     pub fn several(count: usize, writer: &mut Writer) -> Result<Vec<Self>> {
-        let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
+        let mut compressor = compressor()?;
         let mut rows = Vec::with_capacity(count);
         for _ in 0..count {
             let item = writer.item();
@@ -147,12 +150,22 @@ impl RowData {
 /// # Errors
 /// When there is no memory for it.
 pub fn compressor() -> Result<zstd::bulk::Compressor<'static>> {
-    Ok(zstd::bulk::Compressor::new(LEVEL)?)
+    let mut compressor = zstd::bulk::Compressor::with_dictionary(LEVEL, DICTIONARY)?;
+    compressor.set_parameter(zstd::zstd_safe::CParameter::DictIdFlag(false))?;
+    Ok(compressor)
+}
+
+/// A decompressor of what the library has compressed with its dictionary.
+///
+/// # Errors
+/// When there is no memory for it.
+pub fn decompressor() -> Result<zstd::bulk::Decompressor<'static>> {
+    Ok(zstd::bulk::Decompressor::with_dictionary(DICTIONARY)?)
 }
 
 fn squeeze(content: &[u8], compressor: &mut zstd::bulk::Compressor<'_>) -> Result<(i64, Vec<u8>)> {
     let small = compressor.compress(content)?;
-    Ok(if small.len() < content.len() { (1, small) } else { (0, content.to_vec()) })
+    Ok(if small.len() < content.len() { (ENCODING, small) } else { (0, content.to_vec()) })
 }
 
 /// A version 7 id: milliseconds, then chance. The index of ids grows at its end, as the library's does.

@@ -10,7 +10,7 @@ use threadkeep::blocking::{LiveThread, Store, Workspace};
 use threadkeep::{Durability, ItemQuery, ListQuery, NewThread, StoreOptions, ThreadId};
 
 use crate::appends::append;
-use crate::bare::RowData;
+use crate::bare::{self, RowData};
 use crate::measure::{Samples, at_once, count, quantile, ratio, take_turns};
 use crate::plan::Plan;
 use crate::report::{Report, Target, time, wall};
@@ -145,7 +145,7 @@ pub fn reading(plan: &Plan, _: &Path, report: &mut Report) -> Result<()> {
     client.batch_execute("VACUUM ANALYZE items")?;
     let (from, to) = range(&mut client, &id)?;
     let scan = client.prepare(SCAN)?;
-    let mut decompressor = zstd::bulk::Decompressor::new()?;
+    let mut decompressor = bare::decompressor()?;
     let mut bare = |from: i64| bare_scan(&mut client, &scan, &mut decompressor, [from, to]);
     let rounds = plan.sizes.server_rounds;
     let (ours, floor) = take_turns(rounds, 1, || reads::read_all(&store, &id, WHOLE_PAGE), || bare(from))?;

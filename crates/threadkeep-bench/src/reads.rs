@@ -64,7 +64,7 @@ fn whole_path(plan: &Plan, store: &Store, folder: &Path, id: &ThreadId, report: 
     let bare = bare::open(folder, true)?;
     let (from, to) = range(&bare, id)?;
     let mut scan = bare.prepare(SCAN)?;
-    let mut decompressor = zstd::bulk::Decompressor::new()?;
+    let mut decompressor = bare::decompressor()?;
     let expected = usize::try_from(to - from + 1)?;
     let check = |count: usize| {
         if count == expected { Ok(()) } else { Err(Error::from(format!("{count} items of {expected}"))) }

@@ -54,9 +54,11 @@ fn a_reach_for_a_tool_that_is_none_is_kept_and_found() {
         .map(Result::unwrap)
         .collect();
     triggers.iter().for_each(|name| sql.execute_batch(&format!("DROP TRIGGER {name}")).unwrap());
-    let changed = "UPDATE items SET content = CAST(replace(CAST(content AS TEXT), 'tree_view', 'list_dir') AS BLOB)
-        WHERE kind = 'tool_call' AND encoding = 0";
-    assert_eq!(sql.execute(changed, []).unwrap(), 1, "the call is stored in another form: this proves nothing");
+    let said = String::from_utf8(items[1].content.clone()).unwrap().replace("tree_view", "list_dir");
+    assert_eq!(said.len() + 1, items[1].content.len(), "nothing was changed: this proves nothing");
+    let changed =
+        "UPDATE items SET content = CAST(?1 AS BLOB), size = length(?1), encoding = 0 WHERE kind = 'tool_call'";
+    assert_eq!(sql.execute(changed, [said]).unwrap(), 1);
     drop(sql);
     let store = open(temp.path());
     assert!(!store.verify(&id).unwrap().is_intact(), "another name of the tool is not noticed");

@@ -55,9 +55,11 @@ impl Flight {
         self.sent.borrow().iter().any(|sent| sent.live.id() == thread)
     }
 
-    /// Waits for all of them: whoever reads the store then finds what was sent.
-    pub(super) fn land(&self) {
+    /// Waits for all of them: whoever reads the store then finds what was sent. Says whether there were any.
+    pub(super) fn land(&self) -> bool {
+        let any = self.land_first();
         while self.land_first() {}
+        any
     }
 
     /// What has come of those that were waited for, in the order of sending.

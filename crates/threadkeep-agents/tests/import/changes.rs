@@ -268,7 +268,7 @@ fn a_file_that_fails_midway_keeps_what_was_read_and_is_tried_again() {
     )];
     // Longer than what is looked at to recognise a file.
     let words = "word ".repeat(60);
-    for number in 1..600 {
+    for number in 1..2400 {
         let payload = match number {
             300 => r#"{"type":"thread_name_updated","thread_name":"Named midway"}"#.to_owned(),
             _ => format!(r#"{{"type":"agent_message","message":"{number} {words}"}}"#),
@@ -276,7 +276,7 @@ fn a_file_that_fails_midway_keeps_what_was_read_and_is_tried_again() {
         lines.push(format!(r#"{{"timestamp":"2026-03-14T09:01:00.000Z","type":"event_msg","payload":{payload}}}"#));
     }
     let text = lines.join("\n") + "\n";
-    let half = text.match_indices('\n').nth(549).unwrap().0 + 1;
+    let half = text.match_indices('\n').nth(2199).unwrap().0 + 1;
     let mut bytes = zstd::encode_all(&text.as_bytes()[..half], 3).unwrap();
     let end = zstd::encode_all(&text.as_bytes()[half..], 3).unwrap();
     bytes.extend_from_slice(&end[..end.len() / 2]);
@@ -286,12 +286,12 @@ fn a_file_that_fails_midway_keeps_what_was_read_and_is_tried_again() {
         let report = import(&store, &path);
         assert_eq!((report.files.failed, report.files.unchanged, report.items.read), (1, 0, 0), "{report:?}");
         let thread = store.get(&id).unwrap();
-        assert_eq!((thread.items, thread.shelf), (512, Shelf::Active));
+        assert_eq!((thread.items, thread.shelf), (2048, Shelf::Active));
     }
     bytes.extend_from_slice(&end[end.len() / 2..]);
     std::fs::write(&path, &bytes).unwrap();
     let report = import(&store, &path);
-    assert_eq!((report.files.failed, report.items.imported, report.items.unchanged), (0, 88, 512), "{report:?}");
+    assert_eq!((report.files.failed, report.items.imported, report.items.unchanged), (0, 352, 2048), "{report:?}");
     let thread = store.get(&id).unwrap();
     assert_eq!((thread.shelf, thread.details.title.as_deref()), (Shelf::Archived, Some("Named midway")));
     assert!(given_back(&store, &path) == text.as_bytes());

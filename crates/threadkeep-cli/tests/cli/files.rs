@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use threadkeep::{Kind, NewItem, Role, View};
+
 use crate::sandbox::Sandbox;
 
 fn with_bytes(change: impl FnOnce(&mut Vec<u8>)) -> (Sandbox, Vec<u8>) {
@@ -103,10 +105,12 @@ fn a_changed_item_is_found() {
     let word = "an unmistakable word";
     sandbox.thread("one", "One", &["first", word, "third"]);
     assert_eq!(sandbox.json(&["verify"])["intact"], 1);
-    let mut bytes = fs::read(sandbox.database()).unwrap();
-    let at = bytes.windows(word.len()).position(|window| window == word.as_bytes()).unwrap();
-    bytes[at] = b'A';
-    fs::write(sandbox.database(), bytes).unwrap();
+    let view = View::text(Some(Role::User), format!("A{}", &word[1..]));
+    let changed = NewItem::from_view(Kind::Message, &view).content;
+    let update = "UPDATE items SET content = ?1, size = length(?1), encoding = 0 WHERE key & 4294967295 = 1";
+    let database = rusqlite::Connection::open(sandbox.database()).unwrap();
+    assert_eq!(database.execute(update, [changed]).unwrap(), 1);
+    drop(database);
     let output = sandbox.run(&["verify", "--json"]);
     assert_eq!(output.status.code(), Some(5));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

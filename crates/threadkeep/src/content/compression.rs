@@ -31,13 +31,12 @@ const WITH_DICTIONARY: i64 = ZSTD | 8;
 
 /// Compresses bytes, if that makes them smaller; gives how they are stored.
 pub(super) fn squeeze(bytes: &[u8]) -> (i64, Vec<u8>) {
-    let (encoding, small) = match bytes.len() {
+    let encoding = match bytes.len() {
         ..FROM => return (0, bytes.to_vec()),
-        FROM..SMALL => (WITH_DICTIONARY, compress(&FOR_SMALL, || with(&ENCODER_SMALL), bytes)),
-        SMALL..DICTIONARY_BELOW => (WITH_DICTIONARY, compress(&FOR_MEDIUM, || with(&ENCODER), bytes)),
-        _ => (ZSTD, compress(&FOR_LARGE, || Compressor::new(LEVEL).ok(), bytes)),
+        FROM..DICTIONARY_BELOW => WITH_DICTIONARY,
+        _ => ZSTD,
     };
-    match small {
+    match Contexts::with(|contexts| contexts.compressor(bytes.len())?.compress(bytes).ok()) {
         Some(small) if small.len() < bytes.len() => (encoding, small),
         _ => (0, bytes.to_vec()),
     }
@@ -45,16 +44,18 @@ pub(super) fn squeeze(bytes: &[u8]) -> (i64, Vec<u8>) {
 
 /// Gives the exact bytes back.
 pub(super) fn unsqueeze(encoding: i64, size: usize, bytes: &[u8]) -> Result<Vec<u8>> {
-    let capacity = size.min(MAX_CONTENT_BYTES + TEMPLATE_SLACK);
-    match encoding {
-        0 => Ok(bytes.to_vec()),
-        ZSTD => decompress(&PLAIN, || Decompressor::new().ok(), bytes, capacity),
-        WITH_DICTIONARY => {
-            let with_dictionary = || Decompressor::with_prepared_dictionary(DECODER.as_ref()?).ok();
-            decompress(&PREPARED, with_dictionary, bytes, capacity)
-        }
-        other => Err(Error::corrupt("item content", format!("unknown encoding {other}"))),
-    }
+    let damaged = |detail: String| Error::corrupt("item content", detail);
+    let has_dictionary = match encoding {
+        0 => return Ok(bytes.to_vec()),
+        ZSTD => false,
+        WITH_DICTIONARY => true,
+        other => return Err(damaged(format!("unknown encoding {other}"))),
+    };
+    Contexts::with(|contexts| {
+        let context = contexts.decompressor(has_dictionary).ok_or_else(|| damaged("no decompressor".to_owned()))?;
+        let capacity = size.min(MAX_CONTENT_BYTES + TEMPLATE_SLACK);
+        context.decompress(bytes, capacity).map_err(|error| damaged(error.to_string()))
+    })
 }
 
 type Encoder = LazyLock<Option<EncoderDictionary<'static>>>;
@@ -64,56 +65,60 @@ static ENCODER: Encoder = LazyLock::new(|| EncoderDictionary::try_copy(DICTIONAR
 static DECODER: LazyLock<Option<DecoderDictionary<'static>>> =
     LazyLock::new(|| DecoderDictionary::try_copy(DICTIONARY).ok());
 
-type Slot<T> = std::thread::LocalKey<RefCell<Option<T>>>;
-
 thread_local! {
     // A context costs more than compressing a message.
-    static FOR_SMALL: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
-    static FOR_MEDIUM: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
-    static FOR_LARGE: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
-    static PLAIN: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
-    static PREPARED: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+    static CONTEXTS: RefCell<Contexts> = const { RefCell::new(Contexts::NONE) };
 }
 
-fn with(dictionary: &'static Encoder) -> Option<Compressor<'static>> {
+/// What a thread keeps, each made at its first use.
+struct Contexts {
+    small: Option<Compressor<'static>>,
+    medium: Option<Compressor<'static>>,
+    large: Option<Compressor<'static>>,
+    plain: Option<Decompressor<'static>>,
+    prepared: Option<Decompressor<'static>>,
+}
+
+impl Contexts {
+    const NONE: Self = Self { small: None, medium: None, large: None, plain: None, prepared: None };
+
+    /// Uses those of this thread. One that ends has none any more, and makes them anew.
+    fn with<T>(run: impl Fn(&mut Self) -> T) -> T {
+        CONTEXTS.try_with(|kept| run(&mut kept.borrow_mut())).unwrap_or_else(|_| {
+            let mut own = Self::NONE;
+            run(&mut own)
+        })
+    }
+
+    fn compressor(&mut self, bytes: usize) -> Option<&mut Compressor<'static>> {
+        let (kept, new): (_, fn() -> Option<Compressor<'static>>) = match bytes {
+            ..SMALL => (&mut self.small, || with_dictionary(&ENCODER_SMALL)),
+            SMALL..DICTIONARY_BELOW => (&mut self.medium, || with_dictionary(&ENCODER)),
+            _ => (&mut self.large, || Compressor::new(LEVEL).ok()),
+        };
+        if kept.is_none() {
+            *kept = new();
+        }
+        kept.as_mut()
+    }
+
+    fn decompressor(&mut self, has_dictionary: bool) -> Option<&mut Decompressor<'static>> {
+        let (kept, new): (_, fn() -> Option<Decompressor<'static>>) = match has_dictionary {
+            true => (&mut self.prepared, || Decompressor::with_prepared_dictionary(DECODER.as_ref()?).ok()),
+            false => (&mut self.plain, || Decompressor::new().ok()),
+        };
+        if kept.is_none() {
+            *kept = new();
+        }
+        kept.as_mut()
+    }
+}
+
+fn with_dictionary(dictionary: &'static Encoder) -> Option<Compressor<'static>> {
     let mut compressor = Compressor::with_prepared_dictionary(dictionary.as_ref()?).ok()?;
     // The encoding says which dictionary it is, in place of four bytes of each item.
     compressor.set_parameter(CParameter::DictIdFlag(false)).ok()?;
     Some(compressor)
-}
-
-fn compress(
-    slot: &'static Slot<Compressor<'static>>,
-    new: impl Fn() -> Option<Compressor<'static>>,
-    bytes: &[u8],
-) -> Option<Vec<u8>> {
-    kept(slot, |compressor| {
-        if compressor.is_none() {
-            *compressor = new();
-        }
-        compressor.as_mut()?.compress(bytes).ok()
-    })
-}
-
-fn decompress(
-    slot: &'static Slot<Decompressor<'static>>,
-    new: impl Fn() -> Option<Decompressor<'static>>,
-    bytes: &[u8],
-    capacity: usize,
-) -> Result<Vec<u8>> {
-    let damaged = |detail: String| Error::corrupt("item content", detail);
-    kept(slot, |decompressor| {
-        if decompressor.is_none() {
-            *decompressor = new();
-        }
-        let decompressor = decompressor.as_mut().ok_or_else(|| damaged("no decompressor".to_owned()))?;
-        decompressor.decompress(bytes, capacity).map_err(|error| damaged(error.to_string()))
-    })
-}
-
-/// Uses what this thread keeps. A thread that ends has nothing any more, and makes it anew.
-fn kept<T, R>(slot: &'static Slot<T>, run: impl Fn(&mut Option<T>) -> R) -> R {
-    slot.try_with(|slot| run(&mut slot.borrow_mut())).unwrap_or_else(|_| run(&mut None))
 }
 
 #[cfg(test)]
