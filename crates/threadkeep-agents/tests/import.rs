@@ -3,6 +3,8 @@
 #![cfg(test)]
 #![expect(clippy::cast_possible_wrap, reason = "counts of a test are small")]
 
+#[path = "import/ahead.rs"]
+mod ahead;
 #[path = "import/asides.rs"]
 mod asides;
 #[path = "import/changes.rs"]
