@@ -96,7 +96,9 @@ fn many_files_at_once_become_what_they_become_one_by_one() {
     for file in &files {
         sum.add_report(&import(&one_by_one, file));
     }
-    assert_eq!(held(&at_once), held(&one_by_one));
+    let (found, expected) = (held(&at_once), held(&one_by_one));
+    assert_eq!(found.len(), expected.len());
+    found.iter().zip(&expected).for_each(|(found, expected)| assert_eq!(found, expected));
     assert_eq!((&report.files, &report.items), (&sum.files, &sum.items));
     assert_eq!((report.threads.new, report.files.read), (63, 70));
     assert_eq!(report.problems, sum.problems);
