@@ -354,6 +354,7 @@ impl<'a> Importer<'a> {
             Err(Failure::Store(error)) => problems.push(error.to_string()),
             Err(Failure::File(reason)) => problems.push(reason),
             Err(Failure::Taken(id)) => problems.push(format!("the id {id} is taken")),
+            Err(Failure::Overtaken) => problems.push("another import is at work on it".to_owned()),
         }
         for reason in problems {
             self.report.problem(&file.key, &reason);
@@ -446,18 +447,23 @@ impl<'a> Importer<'a> {
             // A fork that holds only what is new stands on its parent's items.
             self.file(parent, all)?;
         }
-        self.import(file, &codec, shape, Vec::new())?;
+        let is_unknown = self.stamps.as_ref().is_some_and(|stamps| !stamps.contains_key(&file.key));
+        self.import(file, (&codec, shape), (Vec::new(), is_unknown))?;
         self.take_landed()
     }
 
-    /// Imports a file that was recognised. Some ids for its thread may be known to be taken.
-    fn import(&mut self, file: &Found, codec: &Arc<dyn Codec>, shape: Shape, taken: Vec<ThreadId>) -> Result<()> {
+    /// Imports a file that was recognised. Some ids for its thread may be known to be taken, and the file to be unknown.
+    fn import(
+        &mut self,
+        file: &Found,
+        (codec, shape): (&Arc<dyn Codec>, Shape),
+        (taken, is_unknown): (Vec<ThreadId>, bool),
+    ) -> Result<()> {
         let asides = match &file.origin {
             Origin::Session(session) => session.database.asides(),
             Origin::File | Origin::Section(_) => Rc::new(Asides::read(&**codec, &file.path)),
         };
         let (flight, dry_run) = (Rc::clone(&self.flight), self.options.dry_run);
-        let is_unknown = self.stamps.as_ref().is_some_and(|stamps| !stamps.contains_key(&file.key));
         let import =
             Import { store: self.store, codec: &**codec, file, shape, dry_run, asides, flight: &flight, is_unknown };
         match import.run(taken, &mut self.workspaces) {
@@ -485,6 +491,9 @@ impl<'a> Importer<'a> {
         match failure {
             Failure::File(reason) => self.report.failed(file, &reason),
             Failure::Taken(id) => self.report.failed(file, &format!("its id {id} is taken")),
+            Failure::Overtaken => {
+                self.report.failed(file, "another import of this file is running or has gone on; import it again");
+            }
             Failure::Store(error) if concerns_one_file(&error) => self.report.failed(file, &error.to_string()),
             Failure::Store(error) => return Err(error),
         }
@@ -510,21 +519,34 @@ impl<'a> Importer<'a> {
 
     /// Reports what was sent and waited for.
     fn take_landed(&mut self) -> Result<()> {
-        for Landed { file, thread, outcome } in self.flight.landed() {
-            match outcome {
-                Ok(outcome) => self.count(&file, outcome),
+        for Landed { file, thread, mut taken, is_unknown, outcome } in self.flight.landed() {
+            let failure = match outcome.map_err(source::refusal) {
+                Ok(outcome) => {
+                    self.count(&file, outcome);
+                    continue;
+                }
+                Err(failure) => failure,
+            };
+            match failure {
                 // The remains of a purged thread have its id, or another program has stored one meanwhile.
-                Err(Error::AlreadyExists { what: "thread", .. }) => self.import_again(&file, thread)?,
-                Err(error) => self.failed(&file, source::refusal(error))?,
+                Failure::Store(Error::AlreadyExists { what: "thread", .. }) if !taken.contains(&thread) => {
+                    taken.push(thread);
+                    self.import_again(&file, taken)?;
+                }
+                Failure::Overtaken if is_unknown => self.import_again(&file, taken)?,
+                failure => self.failed(&file, failure)?,
             }
         }
         Ok(())
     }
 
-    /// Imports a file whose thread can't have the id that was sent.
-    fn import_again(&mut self, file: &Found, taken: ThreadId) -> Result<()> {
+    /// Imports a file of which the store was found to know more than it was asked for.
+    fn import_again(&mut self, file: &Found, taken: Vec<ThreadId>) -> Result<()> {
         match self.recognise(file) {
-            Ok(Some((head, codec))) => self.import(file, &codec, Self::shape(&*codec, file, &head), vec![taken]),
+            Ok(Some((head, codec))) => {
+                let shape = Self::shape(&*codec, file, &head);
+                self.import(file, (&codec, shape), (taken, false))
+            }
             Ok(None) => Ok(()),
             Err(error) => {
                 self.report.failed(file, &error);

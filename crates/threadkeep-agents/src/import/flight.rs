@@ -30,6 +30,10 @@ pub(super) struct Sent {
     pub(super) outcome: Outcome,
     pub(super) bytes: usize,
     pub(super) importing: Importing,
+    /// Ids for its thread that were found to be taken.
+    pub(super) taken: Vec<ThreadId>,
+    /// Whether the store was not asked what it knows of the file.
+    pub(super) is_unknown: bool,
 }
 
 /// What has come of it.
@@ -37,6 +41,8 @@ pub(super) struct Sent {
 pub(super) struct Landed {
     pub(super) file: Found,
     pub(super) thread: ThreadId,
+    pub(super) taken: Vec<ThreadId>,
+    pub(super) is_unknown: bool,
     /// What the import of the file came to, if it was stored.
     pub(super) outcome: Result<Outcome, Error>,
 }
@@ -74,10 +80,11 @@ impl Flight {
 
     fn land_first(&self) -> bool {
         let Some(first) = self.sent.borrow_mut().pop_front() else { return false };
-        let Sent { file, live, outcome, importing, .. } = first;
+        let Sent { file, live, outcome, importing, taken, is_unknown, .. } = first;
         // Gives up the claim without a sync: the whole import is synced once, at its end.
         let outcome = importing.wait().and_then(|_| live.discard()).map(|()| outcome);
-        self.landed.borrow_mut().push(Landed { file, thread: live.id().clone(), outcome });
+        let thread = live.id().clone();
+        self.landed.borrow_mut().push(Landed { file, thread, taken, is_unknown, outcome });
         true
     }
 }

@@ -46,6 +46,8 @@ pub(super) enum Failure {
     Store(Error),
     /// The id for its thread is taken by something that can't be read: the remains of a purged thread.
     Taken(ThreadId),
+    /// Another import is at work on it, or has gone on with it.
+    Overtaken,
 }
 
 impl From<Error> for Failure {
@@ -63,9 +65,7 @@ impl From<io::Error> for Failure {
 /// What it means for a file when the store refuses a step of it.
 pub(super) fn refusal(error: Error) -> Failure {
     match error {
-        Error::Conflict { what: "source", .. } => {
-            Failure::File("another import of this file is running or has gone on; import it again".to_owned())
-        }
+        Error::Conflict { what: "source", .. } => Failure::Overtaken,
         error => error.into(),
     }
 }
@@ -112,30 +112,45 @@ impl Import<'_> {
         mut taken: Vec<ThreadId>,
         workspaces: &mut HashMap<PathBuf, Workspace>,
     ) -> Result<Done, Failure> {
+        let mut is_unknown = self.is_unknown;
         loop {
-            // An id is found to be taken before anything of the file is stored, so it is simply read once more.
-            match self.attempt(&taken, workspaces) {
+            match self.attempt((&taken, is_unknown), workspaces) {
+                // An id is found to be taken before anything of the file is stored, so it is simply read once more.
                 Err(Failure::Taken(id)) if !taken.contains(&id) => taken.push(id),
+                // Another import has brought it since the store was asked what it knows.
+                Err(Failure::Overtaken) if is_unknown => {}
                 outcome => return outcome,
             }
+            is_unknown = false;
         }
     }
 
-    fn attempt(&self, taken: &[ThreadId], workspaces: &mut HashMap<PathBuf, Workspace>) -> Result<Done, Failure> {
-        let stored = if self.is_unknown { None } else { self.store.source(&self.file.key)? };
-        let mut run = Run::new(self, taken, stored);
-        if run.stored.is_some() {
+    fn attempt(
+        &self,
+        (taken, is_unknown): (&[ThreadId], bool),
+        workspaces: &mut HashMap<PathBuf, Workspace>,
+    ) -> Result<Done, Failure> {
+        let stored = if is_unknown { None } else { self.store.source(&self.file.key)? };
+        if stored.is_some() {
             // Another file may have brought some of its thread.
             self.flight.land();
         }
+        let mut run = Run::new(self, taken, stored);
+        match self.read(&mut run, workspaces) {
+            Ok(()) => run.finish(is_unknown),
+            Err(failure) => Err(run.give_up(failure)),
+        }
+    }
+
+    fn read(&self, run: &mut Run<'_>, workspaces: &mut HashMap<PathBuf, Workspace>) -> Result<(), Failure> {
         if self.shape.grows() {
             // A file whose thread was purged, and that went on since, is imported anew.
-            let rest = if run.thread.is_some() { self.go_on(&mut run)? } else { None };
+            let rest = if run.thread.is_some() { self.go_on(run)? } else { None };
             let input = match rest {
                 Some(rest) => rest,
                 None => self.file.open()?,
             };
-            for segment in self.segments(input, &run)? {
+            for segment in self.segments(input, run)? {
                 run.take(segment?)?;
                 run.write_if_full(workspaces)?;
             }
@@ -151,8 +166,7 @@ impl Import<'_> {
                 run.write_if_full(workspaces)
             })?;
         }
-        run.write(workspaces, true)?;
-        run.finish()
+        run.write(workspaces, true)
     }
 
     /// Splits what grows, from where it is read on.
@@ -599,13 +613,11 @@ impl<'a> Run<'a> {
             updated_at: facts.updated_at.or(Some(self.import.file.modified())),
             source: source.clone(),
         };
-        let sent = self.live.as_ref().map(|live| match self.is_whole {
-            true => live.import_whole(batch, Durability::Written),
-            false => live.send_import(batch, Durability::Written),
-        });
-        // One step is read and made ready while another is written. This one is refused if the one before was.
-        self.land()?;
-        self.sent = sent.transpose().map_err(|error| self.refused(error))?;
+        if batch.expected == Some((source.consumed, source.prefix)) {
+            // It would be taken, though the one before it was refused.
+            self.land()?;
+        }
+        self.send(batch)?;
         self.stored = Some(source);
         self.said = facts;
         self.sent_bytes = std::mem::take(&mut self.bytes);
@@ -622,6 +634,33 @@ impl<'a> Run<'a> {
 
     fn is_archived(&self, facts: &ThreadFacts) -> bool {
         self.import.file.is_archived() || facts.archived == Some(true)
+    }
+
+    /// Sends a step, then waits for the one before it: one is read and made ready while another is written. It is refused if the
+    /// one before was, since it expects another state of the file.
+    fn send(&mut self, batch: ImportBatch) -> Result<(), Failure> {
+        let Some(live) = &self.live else { return Ok(()) };
+        let sent = match self.is_whole {
+            true => live.import_whole(batch, Durability::Written),
+            false => live.send_import(batch, Durability::Written),
+        };
+        let before = self.land();
+        let sent = sent.map_err(|error| self.refused(error));
+        match before {
+            Ok(()) => sent.map(|sent| self.sent = Some(sent)),
+            Err(failure) => {
+                self.sent = sent.ok();
+                Err(failure)
+            }
+        }
+    }
+
+    /// Waits for what is on its way when the import of the file fails: the next files read the store.
+    fn give_up(mut self, failure: Failure) -> Failure {
+        match (self.land(), failure) {
+            (Err(Failure::Store(error)), Failure::File(_)) => Failure::Store(error),
+            (_, failure) => failure,
+        }
     }
 
     /// Waits for the step that was sent.
@@ -891,7 +930,7 @@ impl<'a> Run<'a> {
         serde_json::to_vec(&self.remembered).unwrap_or_default()
     }
 
-    fn finish(mut self) -> Result<Done, Failure> {
+    fn finish(mut self, is_unknown: bool) -> Result<Done, Failure> {
         if self.thread.is_none() {
             let reason = "there is no conversation in it".to_owned();
             let left = self.outcome.items.read - self.outcome.items.skipped;
@@ -905,8 +944,8 @@ impl<'a> Run<'a> {
             && let Some(importing) = self.sent.take()
             && let Some(live) = self.live.take()
         {
-            let (file, bytes) = (self.import.file.clone(), self.sent_bytes);
-            self.import.flight.add(Sent { file, live, outcome: self.outcome, bytes, importing });
+            let (file, taken, bytes) = (self.import.file.clone(), self.taken.to_vec(), self.sent_bytes);
+            self.import.flight.add(Sent { file, live, outcome: self.outcome, bytes, importing, taken, is_unknown });
             return Ok(Done::Sent);
         }
         self.land()?;

@@ -124,3 +124,25 @@ fn what_was_sent_before_a_stop_is_stored_and_counted() {
         store.list(ListQuery { limit: 1_000, ..ListQuery::default() }).unwrap().entries.iter().map(|it| it.items).sum();
     assert_eq!(u64::try_from(items).unwrap(), report.items.imported);
 }
+
+/// A program that follows the same folder may be faster.
+#[test]
+fn files_that_another_import_brings_meanwhile_are_no_failures() {
+    let home = tempfile::tempdir().unwrap();
+    write_all(home.path());
+    let (_folder, store) = open();
+    let mut others = ImportReport::default();
+    let mut meanwhile = |progress: threadkeep_agents::import::Progress<'_>| {
+        if progress.files_done == 5 {
+            others = import(&store, home.path());
+        }
+    };
+    let report =
+        Importer::new(&store, ImportOptions::default()).run(&[home.path().to_owned()], &mut meanwhile).unwrap();
+    assert_eq!((report.files.failed, others.files.failed), (0, 0), "{:?}", report.problems);
+    let (_fresh, fresh) = open();
+    let alone = import(&fresh, home.path());
+    assert_eq!(report.items.imported + others.items.imported, alone.items.imported);
+    assert_eq!(held(&store), held(&fresh));
+    assert!(store.claims().unwrap().is_empty());
+}

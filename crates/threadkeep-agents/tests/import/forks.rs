@@ -217,6 +217,15 @@ fn a_session_whose_purged_thread_left_a_stub_gets_another_id() {
     assert_eq!(other.items, 7);
     assert!(given_back(&store, &file) == std::fs::read(&file).unwrap());
     assert!(store.verify_all(|_| {}).unwrap().invalid.is_empty());
+    // Where that one leaves a stub, too, there is no id left.
+    store.fork(&other.id, None, NewThread::default()).unwrap();
+    store.delete(&other.id).unwrap();
+    assert!(store.purge(&other.id).unwrap().stub);
+    lines.push(message(7, "user", "p7"));
+    write(&file, &lines, "\n");
+    let report = import(&store, &file);
+    assert_eq!((report.files.failed, report.items.read), (1, 0), "{report:?}");
+    assert!(report.problems[0].reason.contains("taken by other conversations"), "{report:?}");
 }
 
 /// The same for a fork, whose thread is made in another way.

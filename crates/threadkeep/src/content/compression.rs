@@ -18,7 +18,7 @@ use crate::item::MAX_CONTENT_BYTES;
 
 const DICTIONARY: &[u8] = include_bytes!("../../dictionaries/0001.zdict");
 /// Below this size compression saves nothing worth its time.
-const FROM: usize = 64;
+const FROM: usize = 192;
 /// Below this size a lower level is used: real records become a hundredth larger, in a third less time.
 const SMALL: usize = 4 << 10;
 const LEVEL_SMALL: i32 = 2;
