@@ -28,7 +28,6 @@ pub fn make(mut arguments: impl Iterator<Item = OsString>) -> Result<()> {
     let folders: Vec<PathBuf> = arguments.map(PathBuf::from).collect();
     let contents = contents_of(&folders)?;
     let dictionary = zstd::dict::from_samples(&contents, size)?;
-    println!("{} bytes from {} items of {} bytes", dictionary.len(), contents.len(), contents.concat().len());
     std::fs::write(file, dictionary)?;
     Ok(())
 }
