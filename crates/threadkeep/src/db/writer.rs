@@ -156,8 +156,11 @@ impl SqliteEngine {
         let (true, Some(database)) = (self.is_doubtful, self.location.database()) else { return Ok(()) };
         let [log, index] = COMPANIONS.map(|suffix| beside(&database, suffix));
         for is_first in [true, false] {
-            let promised = self.connection()?.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| row.get::<_, i64>(1));
-            let promised = u64::try_from(promised.map_err(engine_error)?).unwrap_or(0);
+            let promised = match self.promised_frames() {
+                // A page that opening reads is among what was lost.
+                Err(Error::Corrupt { .. }) if is_first => u64::MAX,
+                promised => promised?,
+            };
             let found = wal::frames(&log)?;
             if found >= promised {
                 self.is_doubtful = false;
@@ -171,6 +174,13 @@ impl SqliteEngine {
         }
         let why = "the disk lost a part of it, and programs that read it keep it from being recovered; try again";
         Err(Error::io("recover", &log, &std::io::Error::other(why)))
+    }
+
+    /// How many frames of the log its index promises.
+    fn promised_frames(&mut self) -> Result<u64> {
+        let count = |row: &rusqlite::Row<'_>| row.get::<_, i64>(1);
+        let promised = self.connection()?.query_row("PRAGMA wal_checkpoint(NOOP)", [], count);
+        Ok(u64::try_from(promised.map_err(engine_error)?).unwrap_or(0))
     }
 
     fn set_level(&mut self, sync: Sync) -> Result<()> {
