@@ -318,7 +318,9 @@ fn the_index_forgets_a_purged_thread() {
 #[test]
 fn metadata_round_trips_and_archived_threads_are_listed_on_request() {
     let temp = tempfile::tempdir().unwrap();
-    let store = open(temp.path());
+    // Threads of one millisecond are listed by their ids: here each has its own.
+    let ticking = || Store::open(StoreOptions::folder(temp.path()).host(FixedHost::ticking(1))).unwrap();
+    let store = ticking();
     let mut thread = named("t");
     thread.status = Some(Status::Running);
     thread.ephemeral = true;
@@ -351,7 +353,7 @@ fn metadata_round_trips_and_archived_threads_are_listed_on_request() {
     store.archive(&id("t")).unwrap();
     drop(store);
 
-    let store = open(temp.path());
+    let store = ticking();
     let ids = |shelves| {
         let query = ListQuery { shelves, sort: SortKey::Created, ascending: true, ..ListQuery::default() };
         let page = store.list(query).unwrap();
