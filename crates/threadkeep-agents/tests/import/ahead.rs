@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use threadkeep::blocking::Store;
-use threadkeep::{ItemQuery, ListQuery, Shelves, StoreOptions};
+use threadkeep::{ItemQuery, ListQuery, Screened, Shelves, StoreOptions};
 use threadkeep_agents::import::{ImportOptions, ImportReport, Importer};
 
 use super::import;
@@ -145,4 +145,36 @@ fn files_that_another_import_brings_meanwhile_are_no_failures() {
     assert_eq!(report.items.imported + others.items.imported, alone.items.imported);
     assert_eq!(held(&store), held(&fresh));
     assert!(store.claims().unwrap().is_empty());
+}
+
+/// A file that can't be imported to its end has its first steps stored, and the next file of its conversation finds them.
+#[test]
+fn what_a_file_had_sent_before_it_failed_is_found_by_the_next_one() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let options = StoreOptions::folder(folder.path()).on_write(|incoming| {
+        let is_refused = incoming.bytes().windows(16).any(|part| part == b"not to be stored");
+        if is_refused { Screened::Refuse("a word".to_owned()) } else { Screened::Keep }
+    });
+    let store = Store::open(options).unwrap();
+    for number in 0..20 {
+        // The record behind the first step is refused while that is on its way.
+        let whole = lines(&session(number), 1_100, number).replace("message 1024\"", "not to be stored\"");
+        let other = lines(&session(number), 3, number).replace(":00.020Z", ":59.000Z");
+        let files = [("a", whole), ("b", other)].map(|(folder, text)| {
+            let path = home.path().join(format!("{folder}/{}.jsonl", session(number)));
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, text).unwrap();
+            path
+        });
+        let report = Importer::new(&store, ImportOptions::default()).run(&files, &mut |_| {}).unwrap();
+        assert_eq!((report.files.failed, report.files.read), (1, 1), "{:?}", report.problems);
+        assert_eq!((report.items.imported, report.items.unchanged), (1, 2));
+        assert_eq!(report.threads.new, 0);
+    }
+    let threads = store.list(ListQuery { limit: 1_000, ..ListQuery::default() }).unwrap().entries;
+    let found: Vec<_> = threads.iter().map(|it| (it.items, store.tree(&it.id).unwrap().branches.len())).collect();
+    assert_eq!(found, [(1_025, 2); 20]);
+    assert!(store.claims().unwrap().is_empty(), "a claim was left behind");
+    assert_eq!(store.verify_all(|_| {}).unwrap().invalid.len(), 0);
 }
