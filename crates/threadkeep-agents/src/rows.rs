@@ -1,5 +1,6 @@
 //! Rows of a database that became records: objects of the columns in their order, and the table under `table`.
 
+use data_encoding::HEXLOWER_PERMISSIVE;
 use serde_json::{Map, Value};
 use threadkeep::Timestamp;
 
@@ -143,13 +144,7 @@ impl Row {
 
 /// Bytes by their digits in hexadecimal.
 pub(crate) fn unhex(digits: &str) -> Option<Vec<u8>> {
-    let digits = digits.as_bytes();
-    let value = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    if !digits.len().is_multiple_of(2) {
-        return None;
-    }
-    let pair = |pair: &[u8]| Some(value(*pair.first()?)? << 4 | value(*pair.get(1)?)?);
-    digits.chunks(2).map(pair).collect()
+    HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).ok()
 }
 
 /// A list of columns for a statement: each as it is where the table has it, else `fallback` under its name.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, ToSql};
@@ -343,8 +344,7 @@ fn is_one_value(text: &[u8]) -> bool {
 /// A value of a row as JSON; bytes, and text that is none, in hexadecimal where they are `whole`, else by their length.
 fn show(value: ValueRef<'_>, whole: bool) -> Value {
     let bytes = |bytes: &[u8]| {
-        let digits =
-            if whole { bytes.iter().map(|byte| format!("{byte:02x}")).collect() } else { bytes.len().to_string() };
+        let digits = if whole { HEXLOWER.encode(bytes) } else { bytes.len().to_string() };
         serde_json::json!({ "hex": digits })
     };
     match value {

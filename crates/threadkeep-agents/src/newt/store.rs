@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 use threadkeep::{Artifact, Error, Prompt, PromptId, PromptOrigin, Timestamp};
 
@@ -590,8 +591,7 @@ fn turn_row(turn: &Turn) -> Row {
 
 /// Bytes as a row that was read has them.
 fn bytes(bytes: &[u8]) -> Value {
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    json!({ "hex": digits })
+    json!({ "hex": HEXLOWER.encode(bytes) })
 }
 
 /// The entries from the root to the head.

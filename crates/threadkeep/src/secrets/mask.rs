@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ops::Range;
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
+
 use crate::item::MAX_CONTENT_BYTES;
 use crate::secrets::decode::{Places, decoded};
 use crate::secrets::json::{self, Region, Strings};
@@ -20,6 +22,10 @@ const MOST_ROUNDS: usize = 6;
 const MOST_GROWTH: usize = 16;
 const ALWAYS_ROOM: usize = 1 << 10;
 
+/// What stands around the digits of bytes that JSON has no other form for: an import writes the rows of databases so.
+const BYTES_BEGIN: &[u8] = b"{\"hex\":\"";
+const BYTES_END: &[u8] = b"\"}";
+
 /// A part of a text that a marker takes the place of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Piece {
@@ -27,6 +33,8 @@ struct Piece {
     rule: usize,
     /// Set for a number or a name: the marker then needs quotes, which stand in so many strings.
     quotes: Option<u32>,
+    /// So many times over, what is replaced stands as digits of bytes.
+    in_digits: u32,
 }
 
 /// What has to go from a text.
@@ -113,10 +121,15 @@ fn in_json(
             }
             let before = pieces.len();
             if is_string {
-                pieces.push(Piece { range: whole_escapes(text, &part, common), rule: spot.rule, quotes: None });
+                pieces.push(Piece {
+                    range: whole_escapes(text, &part, common),
+                    rule: spot.rule,
+                    quotes: None,
+                    in_digits: 0,
+                });
             } else {
                 let scalars = json::scalars(text, common, &part).into_iter();
-                pieces.extend(scalars.map(|range| Piece { range, rule: spot.rule, quotes: Some(0) }));
+                pieces.extend(scalars.map(|range| Piece { range, rule: spot.rule, quotes: Some(0), in_digits: 0 }));
             }
             *reached |= pieces.len() > before;
         }
@@ -127,6 +140,7 @@ fn in_json(
         cover(string.clone(), true, &mut search.pieces);
         outside = string.end + 1;
         below(rules, text, &string, level, search);
+        in_bytes(rules, text, &string, level, search);
     }
     cover(outside..region.range.end, false, &mut search.pieces);
 }
@@ -145,7 +159,7 @@ fn in_words(
         if !range.is_empty() {
             *reached = true;
             let range = whole_letters(text, &region.range, range);
-            search.pieces.push(Piece { range, rule: spot.rule, quotes: None });
+            search.pieces.push(Piece { range, rule: spot.rule, quotes: None, in_digits: 0 });
         }
     }
     // Without an escape it was searched just now.
@@ -162,7 +176,24 @@ fn below(rules: &Rules, text: &[u8], string: &Range<usize>, level: u32, search: 
     // Without an escape there is no string in it; but where it begins and ends may make a difference.
     search.pieces.extend(rules.spots(written).into_iter().map(|spot| {
         let range = string.start + spot.range.start..string.start + spot.range.end;
-        Piece { range: whole_letters(text, string, range), rule: spot.rule, quotes: None }
+        Piece { range: whole_letters(text, string, range), rule: spot.rule, quotes: None, in_digits: 0 }
+    }));
+}
+
+/// Searches the bytes that a string writes in hexadecimal: `{"hex":"6279746573"}`.
+fn in_bytes(rules: &Rules, text: &[u8], string: &Range<usize>, level: u32, search: &mut Search) {
+    let written = text.get(string.clone()).unwrap_or_default();
+    let begins = text.get(..string.start).is_some_and(|before| before.ends_with(BYTES_BEGIN));
+    let is_bytes = begins && text.get(string.end..).is_some_and(|after| after.starts_with(BYTES_END));
+    if !is_bytes || written.len() / 2 < rules.set.shortest || !goes_on(written, level) {
+        return;
+    }
+    let Ok(bytes) = HEXLOWER_PERMISSIVE.decode(written) else { return };
+    let inner = self::search(rules, &bytes, level + 1);
+    search.is_stuck |= inner.is_stuck;
+    search.pieces.extend(inner.pieces.into_iter().map(|piece| {
+        let range = string.start + 2 * piece.range.start..string.start + 2 * piece.range.end;
+        Piece { range, in_digits: piece.in_digits + 1, ..piece }
     }));
 }
 
@@ -194,7 +225,8 @@ fn lift(written: &[u8], base: usize, mut inner: Vec<Piece>, pieces: &mut Vec<Pie
     let mut places = Places::new(written);
     for piece in &mut inner {
         piece.range.end = base + places.end(piece.range.end);
-        piece.quotes = piece.quotes.map(|quotes| quotes + 1);
+        // Digits need no escapes.
+        piece.quotes = piece.quotes.map(|quotes| quotes + u32::from(piece.in_digits == 0));
     }
     pieces.append(&mut inner);
 }
@@ -239,11 +271,14 @@ fn merged(mut pieces: Vec<Piece>) -> Vec<Piece> {
             Some(last) if piece.range.start < last.range.end => {
                 // A number has quotes as long as the marker takes the place of the number and of nothing else.
                 let quotes = match piece.range.end.cmp(&last.range.end) {
+                    // Where a rule finds something in digits of bytes as they stand, they become the words of a string.
+                    _ if piece.in_digits != last.in_digits => None,
                     _ if piece.range == last.range => last.quotes.max(piece.quotes),
                     Ordering::Less | Ordering::Equal => last.quotes,
                     Ordering::Greater => None,
                 };
-                *last = Piece { range: last.range.start..last.range.end.max(piece.range.end), quotes, ..*last };
+                let range = last.range.start..last.range.end.max(piece.range.end);
+                *last = Piece { range, quotes, in_digits: last.in_digits.min(piece.in_digits), ..*last };
             }
             _ => merged.push(piece),
         }
@@ -257,9 +292,9 @@ fn replaced(rules: &Rules, text: &[u8], pieces: &[Piece]) -> Vec<u8> {
     for piece in pieces {
         out.extend_from_slice(text.get(at..piece.range.start).unwrap_or_default());
         let quote = piece.quotes.map_or(Cow::Borrowed(""), quote);
-        out.extend_from_slice(quote.as_bytes());
-        out.extend_from_slice(marker::of(&rules.id(piece.rule)).as_bytes());
-        out.extend_from_slice(quote.as_bytes());
+        let marker = format!("{quote}{}{quote}", marker::of(&rules.id(piece.rule)));
+        let marker = (0..piece.in_digits).fold(marker, |written, _| HEXLOWER.encode(written.as_bytes()));
+        out.extend_from_slice(marker.as_bytes());
         at = piece.range.end;
     }
     out.extend_from_slice(text.get(at..).unwrap_or_default());

@@ -22,14 +22,27 @@ fn in_escapes(text: &str) -> String {
     text.encode_utf16().map(|unit| format!("\\u{unit:04X}")).collect()
 }
 
-/// Every text that a JSON value holds, as deep as strings hold JSON again.
+/// The digits of a text's bytes, as rows of databases are imported.
+fn digits(text: impl AsRef<[u8]>) -> String {
+    text.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The text that digits stand for, if they do for one.
+fn undigits(digits: &str) -> Option<String> {
+    let pairs = digits.as_bytes().chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+    String::from_utf8(pairs.collect::<Option<_>>()?).ok()
+}
+
+/// Every text that a JSON value holds, as deep as strings hold JSON or digits again.
 fn texts(value: &Value, out: &mut Vec<String>) {
     match value {
         Value::String(text) => {
-            if let Ok(inner) = serde_json::from_str::<Value>(text) {
-                texts(&inner, out);
+            for inner in [Some(text.clone()), undigits(text)].into_iter().flatten() {
+                if let Ok(inner) = serde_json::from_str::<Value>(&inner) {
+                    texts(&inner, out);
+                }
+                out.push(inner);
             }
-            out.push(text.clone());
         }
         Value::Array(values) => values.iter().for_each(|value| texts(value, out)),
         Value::Object(members) => members.iter().for_each(|(name, value)| {
@@ -138,6 +151,42 @@ fn bytes_that_are_no_text_are_searched_too() {
     assert_eq!(masked(&rules(), &json), b"{\"a\":\"\xff\xfe [redacted:github-pat]\xc3\"}");
 }
 
+/// What a database has as bytes stands in its rows as digits: those of the secret go, and the others stay.
+#[test]
+fn the_digits_of_a_rows_bytes_are_searched_too() {
+    let token = github(7);
+    let row = |bytes: &str| json!({"id": 1, "raw": {"hex": digits(bytes)}, "other": {"hex": "ff00"}}).to_string();
+    let out = masked(&rules(), row(&format!("say {token} to é")).as_bytes());
+    assert_eq!(String::from_utf8(out.clone()).unwrap(), row("say [redacted:github-pat] to é"));
+    assert_eq!(rules().mask(&out), Masked::NothingFound);
+    for text in [
+        row(&format!("\u{1}{token}")).to_uppercase().replace("HEX", "hex"),
+        row(&json!({"a": format!("{token}\n")}).to_string()),
+        row(&row(&token)),
+        json!({"a": row(&json!({"b": row(&token)}).to_string())}).to_string(),
+    ] {
+        let out = masked(&rules(), text.as_bytes());
+        let mut found = Vec::new();
+        texts(&serde_json::from_slice(&out).unwrap(), &mut found);
+        assert!(found.iter().any(|text| text.contains("[redacted:github-pat]")), "{text}");
+        assert!(!found.iter().any(|text| text.contains(&token)), "{text}");
+    }
+    // A number is one in bytes, too.
+    let number = Rules::literal("123456789012").unwrap();
+    let out = masked(&number, row(r#"{"n":123456789012}"#).as_bytes());
+    assert_eq!(String::from_utf8(out).unwrap(), row(r#"{"n":"[redacted:literal]"}"#));
+    // A rule may find something in the digits as they stand.
+    let digits_too = Rules::pattern("[0-9]{12}").unwrap();
+    let out = masked(&digits_too, row(r#"{"n":123456789012}"#).as_bytes());
+    assert_eq!(serde_json::from_slice::<Value>(&out).unwrap()["raw"]["hex"], "7b226e223a[redacted:pattern]7d");
+    // What are no bytes is left alone.
+    for text in
+        [row(&token).replace("\"hex\"", "\"hash\""), row(&token).replace("ff00", "f").replace(&digits(&token), "0")]
+    {
+        assert_eq!(rules().mask(text.as_bytes()), Masked::NothingFound);
+    }
+}
+
 #[test]
 fn depth_and_size_cost_no_stack_and_no_time() {
     let (rules, token) = (rules(), github(6));
@@ -188,6 +237,8 @@ fn any_json() -> impl Strategy<Value = Value> {
         any::<i64>().prop_map(Value::from),
         ".{0,20}".prop_map(Value::from),
         Just(Value::from("PLANT")),
+        "[a-z\\\\\"/\n ]{0,9}PLANT[a-z\\\\\"/\n ]{0,9}".prop_map(|text| json!({"hex": digits(text)})),
+        "[a-z]{0,9}PLANT".prop_map(|text| json!({"hex": digits(json!([text]).to_string())})),
         "[a-z\\\\\"/\n ]{0,9}PLANT[a-z\\\\\"/\n ]{0,9}".prop_map(Value::from),
     ];
     leaf.prop_recursive(5, 40, 5, |inner| {
@@ -214,9 +265,13 @@ proptest! {
         let secret = github(seed);
         let planted = if escaped { in_escapes(&secret) } else { secret.clone() };
         let line = value.to_string().replace("PLANT", &format!(" {planted} "));
+        let line = line.replace(&digits("PLANT"), &digits(format!(" {planted} ")));
         let text = vec![line; lines].join("\n");
         match rules().mask(text.as_bytes()) {
-            Masked::NothingFound => prop_assert!(!value.to_string().contains("PLANT")),
+            Masked::NothingFound => {
+                let value = value.to_string();
+                prop_assert!(!value.contains("PLANT") && !value.contains(&digits("PLANT")));
+            }
             Masked::Masked { bytes, .. } => {
                 assert_gone(&bytes, &secret);
                 prop_assert!(rules().find(&bytes).is_empty());
