@@ -12,6 +12,7 @@ use threadkeep::{
 use super::carried::damage_pages_of;
 use super::damaged::assert_names;
 use super::masked::{SECRET, because, holding};
+use super::timed::StandingClock;
 use super::{create, id, open, sql, workspace};
 
 const TREE: &str =
@@ -72,7 +73,7 @@ fn text_of(store: &Store, roadmap: &str) -> String {
 
 #[test]
 fn a_copy_carries_documents_with_their_history_and_roadmaps_with_their_links() {
-    let (source, target) = (memory(), memory());
+    let ((_, source), (clock, target)) = (StandingClock::store(), StandingClock::store());
     fill(&source);
     // No thread leads to this one.
     source.workspace(Path::new("/alone")).unwrap().create_roadmap(NewRoadmap::new(roadmap_id("alone"), TREE)).unwrap();
@@ -98,6 +99,7 @@ fn a_copy_carries_documents_with_their_history_and_roadmaps_with_their_links() {
     assert_eq!(text_of(&target, "way"), text_of(&source, "way"));
 
     // It goes on here, and what is later here stays.
+    clock.at(1);
     let info = put(&target, "t", "notes", "\"here\"");
     assert_eq!(info.version, 42);
     assert!(info.tick > expected.0.iter().map(|info| info.tick).max().unwrap(), "a later version has the lower tick");
