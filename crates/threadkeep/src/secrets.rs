@@ -141,8 +141,9 @@ impl Rules {
     ///
     /// Searched are the bytes as they stand; every string in them with its escapes undone, keys of objects included, where
     /// they are JSON or lines of JSON; what such a string holds, JSON again or not, in the same way, eight levels deep (two in a
-    /// string of more than 16 MiB); and text that is no JSON with escapes undone all the same. Not searched are base64 and
-    /// other encodings, beyond what a rule says of them.
+    /// string of more than 16 MiB); the bytes that an imported row of a database has for `{"hex":"…"}`, which are digits again
+    /// where they were; and text that is no JSON with escapes undone all the same. Not searched are base64 and other encodings,
+    /// beyond what a rule says of them.
     ///
     /// Promised of [`Masked::Masked`]: the same search finds nothing more; lines and values that were JSON are JSON, with the
     /// same objects, arrays and numbers of members (a number that was a secret is a string now); bytes outside of secrets are as they

@@ -4,14 +4,15 @@ use std::fs;
 use std::path::Path;
 
 use rusqlite::Connection;
+use threadkeep::blocking::Store;
 use threadkeep::{
     Change, NewCheckpoint, NewDocument, NewJob, NewPart, NewRoadmap, NewRun, PartKind, RedactOptions, RoadmapId, Rules,
-    Status, ThreadPatch, Tool,
+    Status, StoreOptions, ThreadPatch, Tool,
 };
 
 use super::newt::database;
 use super::newt_rules::{receipt, receipt_refusals, refusals};
-use super::{id, import, masked_store_of, open, own, store_of};
+use super::{id, import, masked_store_of, open, own, reasons, store_of};
 
 const SECRET: &str = "hunter-two-hunter";
 
@@ -72,6 +73,60 @@ fn the_words_of_a_redacted_prompt_leave_in_no_receipt() {
     let home = folder.path().join("out");
     store_of(&store, &["conv-1"], "newt", &home);
     assert!(!holds(&home, "conversations.db", "second"));
+    assert_eq!(receipts(&newt_holds(&home)), 0);
+}
+
+/// What the store keeps of the conversation's rows.
+fn rows_of(store: &Store, thread: &str) -> String {
+    let source = store.sources(&id(thread)).unwrap().pop().unwrap();
+    let parts = store.source_parts(&source.path, -1, 1_000).unwrap();
+    parts.iter().map(|part| String::from_utf8_lossy(&part.bytes).into_owned() + "\n").collect()
+}
+
+fn digits(text: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// newt keeps the words of a prompt as bytes, which stand in the row that is stored as digits.
+#[test]
+fn a_secret_comes_in_in_the_bytes_of_no_receipt() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = database(folder.path());
+    receipt(&db, "conv-1", "prompt:3", Some("prompt:2"), format!("say {SECRET} to it").as_bytes(), 3);
+    let plain = open(folder.path());
+    assert_eq!(import(&plain, &folder.path().join(".newt")).problems, []);
+    assert!(rows_of(&plain, "conv-1").contains(&digits(SECRET)), "this proves nothing");
+    let options = StoreOptions::folder(folder.path().join("masking"));
+    let store = Store::open(options.mask_at_write(Rules::literal(SECRET).unwrap())).unwrap();
+    let report = import(&store, &folder.path().join(".newt"));
+    assert_eq!((report.items.masked, report.problems.len()), (1, 1), "{report:?}");
+    assert!(reasons(&report)[0].contains("secrets were masked in 1 of its rows"), "{report:?}");
+    let rows = rows_of(&store, "conv-1");
+    assert!(!rows.contains(&digits(SECRET)) && rows.contains(&digits("say [redacted:literal] to it")), "{rows}");
+    assert_eq!(import(&store, &folder.path().join(".newt")).items.imported, 0);
+    // Receipts whose words are not newt's own would not verify there.
+    let home = folder.path().join("out");
+    store_of(&store, &["conv-1"], "newt", &home);
+    assert_eq!(receipts(&newt_holds(&home)), 0);
+}
+
+#[test]
+fn a_secret_is_redacted_in_the_bytes_of_a_receipt() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = database(folder.path());
+    receipt(&db, "conv-1", "prompt:3", Some("prompt:2"), SECRET.as_bytes(), 3);
+    let store = open(folder.path());
+    import(&store, &folder.path().join(".newt"));
+    let redact = |apply| {
+        let options = RedactOptions { reason: "a secret".to_owned(), ..RedactOptions::default() };
+        store.redact_matching(None, Rules::literal(SECRET).unwrap(), options, apply, |_, _| {}).unwrap()
+    };
+    assert_eq!(redact(false).file_parts, 1);
+    assert_eq!(redact(true).file_parts, 1);
+    assert!(!rows_of(&store, "conv-1").contains(&digits(SECRET)));
+    assert_eq!(redact(true).file_parts, 0);
+    let home = folder.path().join("out");
+    store_of(&store, &["conv-1"], "newt", &home);
     assert_eq!(receipts(&newt_holds(&home)), 0);
 }
 
