@@ -44,6 +44,8 @@ pub(crate) const KILO_CODE: Cline =
 const HISTORY: &str = "api_conversation_history.json";
 /// What the person was shown, and what it was called in 2024.
 const SHOWN: [&str; 2] = ["ui_messages.json", "claude_messages.json"];
+/// The list of an extension's tasks.
+const TASKS: &str = "taskHistory.json";
 /// How the name of a session's messages ends, with the command line from version 3 on.
 const MESSAGES: &str = ".messages.json";
 /// The agent of a session that nobody spawned.
@@ -164,13 +166,17 @@ impl Format for Cline {
             }
             Some(kind) => {
                 let [shown, _] = SHOWN.map(|name| path.with_file_name(name));
-                let storage = path.ancestors().nth(3).map(|storage| storage.join("state").join("taskHistory.json"));
+                let storage = path.ancestors().nth(3).map(|storage| storage.join("state").join(TASKS));
                 let own = ["task_metadata.json", "history_item.json"].map(|name| path.with_file_name(name));
                 let shown = (kind == File::History).then_some(shown);
                 shown.into_iter().chain(storage).chain(own).collect()
             }
             None => Vec::new(),
         }
+    }
+
+    fn is_list(self, path: &Path) -> bool {
+        path.file_name().is_some_and(|name| name == TASKS)
     }
 
     fn aside(self, bytes: &[u8]) -> Option<Aside> {

@@ -415,9 +415,17 @@ pub trait Codec: ViewCodec {
         None
     }
 
+    /// Whether a file that [`Codec::beside`] names is a list of many sessions, which tells each of them by what the session says
+    /// of itself: then it is read once for all of them.
+    fn is_list(&self, path: &Path) -> bool {
+        let _ = path;
+        false
+    }
+
     /// Reads a file that [`Codec::beside`] names for a session; gives what adds its words to what is known of a thread.
     ///
-    /// Asked once for each file: of a database once for all of its sessions, with the path of the database.
+    /// Asked once for each session, of a list as long as it stays the same, and of a database once for all of its sessions, with
+    /// the path of the database.
     fn aside(&self, session: &Path, path: &Path, bytes: &[u8]) -> Option<Aside> {
         let _ = (session, path, bytes);
         None

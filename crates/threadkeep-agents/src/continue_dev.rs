@@ -3,6 +3,7 @@
 //! The keys are those of `Session` and `ChatHistoryItem` in `core/index.d.ts` of continuedev/continue. Its editors and its
 //! command line write the same.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -95,11 +96,18 @@ impl Format for Continue {
         vec![path.with_file_name(INDEX)]
     }
 
+    fn is_list(self, path: &Path) -> bool {
+        is_index(path)
+    }
+
     fn aside(self, bytes: &[u8]) -> Option<Aside> {
-        let Ok((Value::Array(sessions), _)) = read::<Value>(bytes) else { return None };
+        let Ok((Value::Array(listed), _)) = read::<Value>(bytes) else { return None };
+        let mut sessions = HashMap::with_capacity(listed.len());
+        for session in listed {
+            sessions.entry(str_at(&session, "sessionId").to_owned()).or_insert(session);
+        }
         Some(Aside::new(move |facts| {
-            let Some(id) = facts.session_id.as_deref() else { return };
-            let Some(session) = sessions.iter().find(|session| str_at(session, "sessionId") == id) else { return };
+            let Some(session) = facts.session_id.as_ref().and_then(|id| sessions.get(id)) else { return };
             let created = session.get("dateCreated").map(text_of).and_then(|millis| millis.parse::<i64>().ok());
             let created = created.filter(|millis| *millis > 0).map(Timestamp);
             facts.created_at = facts.created_at.or(created);

@@ -35,8 +35,8 @@ use crate::codec::{Codec, Shape};
 use crate::document::Document;
 use crate::segments::Segment;
 use crate::text;
-use asides::Asides;
 pub(crate) use asides::state_of_codec;
+use asides::{Asides, Lists};
 pub use companions::CompanionCounts;
 use database::Database;
 use files::{Found, Origin};
@@ -99,6 +99,8 @@ pub struct Importer<'a> {
     touched: HashMap<ThreadId, bool>,
     /// What was sent to the store and not waited for.
     flight: Rc<Flight>,
+    /// Lists of sessions that were read.
+    lists: Lists,
 }
 
 impl<'a> Importer<'a> {
@@ -120,6 +122,7 @@ impl<'a> Importer<'a> {
             containers: Vec::new(),
             touched: HashMap::new(),
             flight: Rc::default(),
+            lists: Lists::default(),
         }
     }
 
@@ -461,7 +464,7 @@ impl<'a> Importer<'a> {
     ) -> Result<()> {
         let asides = match &file.origin {
             Origin::Session(session) => session.database.asides(),
-            Origin::File | Origin::Section(_) => Rc::new(Asides::read(&**codec, &file.path)),
+            Origin::File | Origin::Section(_) => Rc::new(Asides::read(&**codec, &file.path, &self.lists)),
         };
         let (flight, dry_run) = (Rc::clone(&self.flight), self.options.dry_run);
         let import =

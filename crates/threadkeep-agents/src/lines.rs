@@ -103,6 +103,12 @@ pub(crate) trait Format: fmt::Debug + Clone + Copy + Send + Sync + 'static {
         Vec::new()
     }
 
+    /// See [`Codec::is_list`].
+    fn is_list(self, path: &Path) -> bool {
+        let _ = path;
+        false
+    }
+
     /// See [`Codec::aside`].
     fn aside(self, bytes: &[u8]) -> Option<Aside> {
         let _ = bytes;
@@ -429,6 +435,10 @@ impl<F: Format> Codec for Lines<F> {
 
     fn beside(&self, path: &Path) -> Vec<PathBuf> {
         self.0.beside(path)
+    }
+
+    fn is_list(&self, path: &Path) -> bool {
+        self.0.is_list(path)
     }
 
     fn aside(&self, _session: &Path, _path: &Path, bytes: &[u8]) -> Option<Aside> {

@@ -1,23 +1,65 @@
 //! What small files beside sessions say of them: read once, told with every step of an import.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-use super::files;
+use super::files::{self, Stat};
 use crate::codec::{Aside, Codec, ThreadFacts};
 use crate::companion::Companion;
 
 /// What stands between a codec's state and the mark of a title.
 const TITLE: &[u8] = b"\ntitle ";
 const MARK_BYTES: usize = 32;
+/// How large a file beside a session may be …
+const MAX_BYTES: u64 = 4 << 20;
+/// … and a list of many sessions.
+const MAX_LIST_BYTES: u64 = 32 << 20;
+/// So many lists are held: sessions of several agents come in turns.
+const MOST_LISTS: usize = 4;
 
 /// What the files beside a session, or beside a database of sessions, say.
 #[derive(Debug)]
-pub(super) struct Asides(Vec<Aside>);
+pub(super) struct Asides(Vec<Rc<Aside>>);
+
+/// Lists of many sessions, each read once as long as it stays the same ([`Codec::is_list`]), the last one used first.
+#[derive(Debug, Default)]
+pub(super) struct Lists(RefCell<Vec<List>>);
+
+#[derive(Debug)]
+struct List {
+    agent: &'static str,
+    path: PathBuf,
+    stat: Stat,
+    says: Option<Rc<Aside>>,
+}
+
+impl Lists {
+    fn read(&self, codec: &dyn Codec, session: &Path, path: &Path) -> Option<Rc<Aside>> {
+        let (stat, agent) = (files::stat(path, MAX_LIST_BYTES)?, codec.agent());
+        let mut lists = self.0.borrow_mut();
+        let is_known = |list: &List| list.agent == agent && list.path == path && list.stat == stat;
+        let list = match lists.iter().position(is_known) {
+            Some(at) => lists.remove(at),
+            None => {
+                let says = files::small(path, MAX_LIST_BYTES).and_then(|bytes| codec.aside(session, path, &bytes));
+                List { agent, path: path.to_owned(), stat, says: says.map(Rc::new) }
+            }
+        };
+        let says = list.says.clone();
+        lists.insert(0, list);
+        lists.truncate(MOST_LISTS);
+        says
+    }
+}
 
 impl Asides {
     /// Reads those that are there.
-    pub(super) fn read(codec: &dyn Codec, session: &Path) -> Self {
-        let says = |path: PathBuf| files::small(&path).and_then(|bytes| codec.aside(session, &path, &bytes));
+    pub(super) fn read(codec: &dyn Codec, session: &Path, lists: &Lists) -> Self {
+        let says = |path: PathBuf| match codec.is_list(&path) {
+            true => lists.read(codec, session, &path),
+            false => files::small(&path, MAX_BYTES).and_then(|bytes| codec.aside(session, &path, &bytes)).map(Rc::new),
+        };
         Self(codec.beside(session).into_iter().filter_map(says).collect())
     }
 
@@ -73,7 +115,50 @@ fn mark_of(title: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{gave, state_of_codec, with_title};
+    use std::fs;
+    use std::rc::Rc;
+
+    use super::{Asides, Lists, MAX_BYTES, MOST_LISTS, gave, state_of_codec, with_title};
+    use crate::codec::ThreadFacts;
+    use crate::export::codec_for;
+
+    /// Ten thousand tasks and a list of ten thousand would be read ten thousand times over.
+    #[test]
+    fn a_list_of_sessions_is_read_once_as_long_as_it_stays_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let codec = codec_for("cline").unwrap();
+        let path = |storage: usize, name: &str| folder.path().join(format!("{storage}/saoudrizwan.claude-dev/{name}"));
+        let write = |storage: usize, words: &str| {
+            let list = path(storage, "state/taskHistory.json");
+            fs::create_dir_all(list.parent().unwrap()).unwrap();
+            // Larger than files may be that are read for each session.
+            let tasks: Vec<_> = (0..3).map(|id| serde_json::json!({"id": id.to_string(), "task": words})).collect();
+            fs::write(list, serde_json::to_vec_pretty(&tasks).unwrap()).unwrap();
+        };
+        let lists = Lists::default();
+        let read = |storage: usize, id: &str| {
+            let session = path(storage, &format!("tasks/{id}/api_conversation_history.json"));
+            let asides = Asides::read(&*codec, &session, &lists);
+            let mut facts = ThreadFacts { session_id: Some(id.to_owned()), ..ThreadFacts::default() };
+            asides.tell(&mut facts);
+            (Rc::clone(&asides.0[0]), facts.preview.unwrap_or_default())
+        };
+        let long = "a long word ".repeat(usize::try_from(MAX_BYTES).unwrap() / 30);
+        write(0, &long);
+        let (first, preview) = read(0, "1");
+        assert!(preview.starts_with("a long word"));
+        for storage in 1..MOST_LISTS {
+            write(storage, "of others");
+            assert_eq!(read(storage, "1").1, "of others");
+        }
+        assert!(Rc::ptr_eq(&first, &read(0, "2").0), "it was read again");
+        write(0, "other words");
+        assert_eq!(read(0, "2").1, "other words");
+        // Those that were not used for long are forgotten.
+        (1..=MOST_LISTS).for_each(|storage| write(storage, "of others"));
+        (1..=MOST_LISTS).for_each(|storage| drop(read(storage, "1")));
+        assert_eq!(lists.0.borrow().len(), MOST_LISTS);
+    }
 
     #[test]
     fn a_state_knows_the_title_that_was_given_beside_it() {

@@ -15,7 +15,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, ToSql};
 use serde_json::Value;
 
-use super::asides::Asides;
+use super::asides::{Asides, Lists};
 use super::files;
 use super::packed::Packed;
 use super::source::Failure;
@@ -120,7 +120,7 @@ impl Database {
         let tables = tables(&connection).map_err(|error| reason(&error))?;
         let known = codecs.iter().find_map(|codec| Some((Arc::clone(codec), codec.layout(&tables)?)));
         Ok(known.map(|(codec, layout)| {
-            let asides = Rc::new(Asides::read(&*codec, path));
+            let asides = Rc::new(Asides::read(&*codec, path, &Lists::default()));
             Self { connection, codec, layout, asides, _folder: folder }
         }))
     }

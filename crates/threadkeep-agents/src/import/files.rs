@@ -21,8 +21,6 @@ const HEAD_BYTES: u64 = 64 << 10;
 /// How deep folders are searched; agents nest five levels.
 const MAX_LEVELS: usize = 16;
 const READ_BUFFER: usize = 256 << 10;
-/// How large a file beside a session may be that says something of it.
-const MAX_SMALL_BYTES: u64 = 4 << 20;
 /// The longest file that says nothing: `{}` and a line end.
 const EMPTY_BYTES: u64 = 3;
 /// How much of a file's end is looked at for its last time.
@@ -213,11 +211,25 @@ pub(super) fn mtime(meta: &std::fs::Metadata) -> i64 {
     meta.mtime().saturating_mul(1_000_000_000).saturating_add(meta.mtime_nsec())
 }
 
-/// What stands in a small file; nothing when it is not there, large, or no file.
-pub(super) fn small(path: &Path) -> Option<Vec<u8>> {
-    let meta = std::fs::symlink_metadata(path).ok().filter(|meta| meta.is_file() && meta.len() <= MAX_SMALL_BYTES)?;
-    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0));
-    File::open(path).ok()?.take(MAX_SMALL_BYTES).read_to_end(&mut bytes).ok()?;
+/// What tells a file from what it was before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stat {
+    size: u64,
+    mtime: i64,
+    inode: u64,
+}
+
+/// Looks at a file; nothing when it is not there, larger than this, or no file.
+pub(super) fn stat(path: &Path, max_bytes: u64) -> Option<Stat> {
+    let meta = std::fs::symlink_metadata(path).ok().filter(|meta| meta.is_file() && meta.len() <= max_bytes)?;
+    Some(Stat { size: meta.len(), mtime: mtime(&meta), inode: meta.ino() })
+}
+
+/// What stands in a small file; nothing when it is not there, larger than this, or no file.
+pub(super) fn small(path: &Path, max_bytes: u64) -> Option<Vec<u8>> {
+    let stat = stat(path, max_bytes)?;
+    let mut bytes = Vec::with_capacity(usize::try_from(stat.size).unwrap_or(0));
+    File::open(path).ok()?.take(max_bytes).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 
