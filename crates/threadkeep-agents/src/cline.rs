@@ -192,7 +192,7 @@ impl Format for Cline {
     }
 
     fn writer(self, session: &Session) -> Option<Box<dyn Writer>> {
-        self.is_written().then(|| Box::new(Turns::new(session, write::ClineActs::default())) as Box<dyn Writer>)
+        self.is_written().then(|| Box::new(Turns::writer(session, write::ClineActs::default())) as Box<dyn Writer>)
     }
 
     fn resuming(self, session: &Session) -> Option<Invocation> {

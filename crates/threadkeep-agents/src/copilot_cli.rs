@@ -79,7 +79,7 @@ impl Format for CopilotCli {
     }
 
     fn writer(self, session: &Session) -> Option<Box<dyn Writer>> {
-        Some(Box::new(Turns::new(session, write::CopilotActs::default())))
+        Some(Box::new(Turns::writer(session, write::CopilotActs::default())))
     }
 
     fn resuming(self, session: &Session) -> Option<Invocation> {

@@ -123,7 +123,7 @@ impl Codec for GeminiCli {
     }
 
     fn writer(&self, session: &Session) -> Option<Box<dyn Writer>> {
-        Some(Box::new(write::GeminiWriter::new(session)))
+        Some(Box::new(write::GeminiWriter::writer(session)))
     }
 
     fn resuming(&self, session: &Session) -> Option<Invocation> {

@@ -93,7 +93,7 @@ impl Codec for Goose {
     }
 
     fn writer(&self, session: &Session) -> Option<Box<dyn Writer>> {
-        Some(Box::new(write::GooseWriter::new(session)))
+        Some(Box::new(write::GooseWriter::writer(session)))
     }
 
     fn taking_in(&self, file: &Path) -> Option<Invocation> {

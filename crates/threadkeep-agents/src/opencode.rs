@@ -125,7 +125,7 @@ impl Codec for OpenCode {
     }
 
     fn writer(&self, session: &Session) -> Option<Box<dyn Writer>> {
-        Some(Box::new(write::OpenCodeWriter::new(session)))
+        Some(Box::new(write::OpenCodeWriter::writer(session)))
     }
 
     fn taking_in(&self, file: &Path) -> Option<Invocation> {

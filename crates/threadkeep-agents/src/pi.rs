@@ -93,7 +93,7 @@ impl Format for Pi {
     }
 
     fn writer(self, session: &Session) -> Option<Box<dyn Writer>> {
-        (self.name == PI.name).then(|| Box::new(Turns::new(session, write::PiActs::default())) as Box<dyn Writer>)
+        (self.name == PI.name).then(|| Box::new(Turns::writer(session, write::PiActs::default())) as Box<dyn Writer>)
     }
 
     fn resuming(self, session: &Session) -> Option<Invocation> {

@@ -88,7 +88,7 @@ impl Format for QwenCode {
     }
 
     fn writer(self, session: &Session) -> Option<Box<dyn Writer>> {
-        Some(Box::new(Turns::new(session, write::QwenActs)))
+        Some(Box::new(Turns::writer(session, write::QwenActs)))
     }
 
     fn resuming(self, session: &Session) -> Option<Invocation> {

@@ -7,6 +7,7 @@ mod answers;
 mod calls;
 mod database;
 mod losses;
+mod paired;
 mod store;
 mod turns;
 
@@ -21,6 +22,7 @@ pub(crate) use answers::{Answers, WholeAnswer, texts};
 pub(crate) use calls::{Calls, tool_name};
 pub(crate) use database::{Image, image};
 pub(crate) use losses::{Losses, lost};
+pub(crate) use paired::{Paired, Pairing, Waits, says};
 pub use store::{Dated, Entry, Said, StoreWriter, Whole};
 pub(crate) use turns::{Acts, Answer, Chain, Outcome, Turns};
 

@@ -10,6 +10,8 @@ mod cline;
 mod hostile;
 #[path = "export/installing.rs"]
 mod installing;
+#[path = "export/interleaved.rs"]
+mod interleaved;
 #[path = "export/messages.rs"]
 mod messages;
 #[path = "export/own_forms.rs"]

@@ -58,6 +58,8 @@ fn texts(blocks: &[Block]) -> String {
 
 impl Acts for CopilotActs {
     const SETS_INJECTED_APART: bool = false;
+    /// An event has `content`, and beside it `toolRequests`.
+    const TEXT_BEHIND_CALLS: bool = false;
     const HAS_TOKENS: bool = false;
 
     fn entry(&self, line: &Value) -> Option<Entry> {

@@ -10,7 +10,10 @@ use super::line::Line;
 use super::project;
 use crate::conversation::{Author, Block, Message, Standing};
 use crate::json::{compact, read, write_line};
-use crate::writer::{Answers, Companion, Losses, Session, WholeAnswer, Writer, Written, is_picture, lost, texts, time};
+use crate::writer::{
+    Answers, Calls, Companion, Losses, Paired, Pairing, Session, Waits, WholeAnswer, Writer, Written, is_picture, lost,
+    texts, time,
+};
 
 /// Where a session's file belongs below the home directory that the agent is given.
 pub(super) fn place(session: &Session) -> PathBuf {
@@ -47,8 +50,8 @@ pub(super) struct GeminiWriter {
 }
 
 impl GeminiWriter {
-    pub(super) fn new(session: &Session) -> Self {
-        Self {
+    pub(super) fn writer(session: &Session) -> Paired<Self> {
+        Paired::new(Self {
             session: session.clone(),
             answers: Answers::default(),
             losses: Losses::default(),
@@ -57,7 +60,7 @@ impl GeminiWriter {
             ids: HashSet::new(),
             is_behind: false,
             has_lines: false,
-        }
+        })
     }
 
     fn id(&mut self) -> String {
@@ -162,6 +165,18 @@ impl GeminiWriter {
             Block::Reasoning { .. } => self.losses.count(lost::THOUGHTS),
             Block::Call { .. } | Block::Result { .. } => {}
         }
+    }
+}
+
+impl Pairing for GeminiWriter {
+    const WAITS: Waits = Waits::Nothing;
+
+    fn calls(&self) -> &Calls {
+        self.answers.calls()
+    }
+
+    fn give_up(&mut self, out: &mut Vec<u8>) {
+        self.answers(out);
     }
 }
 

@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 use threadkeep::Timestamp;
 
 use crate::conversation::{Author, Block, MediaData, Message, Standing};
-use crate::writer::{Answers, Losses, NOWHERE, Session, WholeAnswer, Writer, Written, is_picture, lost, time};
+use crate::writer::{
+    Answers, Calls, Losses, NOWHERE, Paired, Pairing, Session, Waits, WholeAnswer, Writer, Written, is_picture, lost,
+    time,
+};
 
 /// The name of a session that has none.
 const UNNAMED: &str = "Imported session";
@@ -46,10 +49,10 @@ const USER: &str = "user";
 const ASSISTANT: &str = "assistant";
 
 impl GooseWriter {
-    pub(super) fn new(session: &Session) -> Self {
+    pub(super) fn writer(session: &Session) -> Paired<Self> {
         let (answers, losses) = (Answers::default(), Losses::default());
         let at = session.created_at.millis().div_euclid(1_000).max(0);
-        Self { session: session.clone(), answers, losses, held: Vec::new(), written: 0, at }
+        Paired::new(Self { session: session.clone(), answers, losses, held: Vec::new(), written: 0, at })
     }
 
     fn hold(&mut self, role: &str, content: Vec<Value>, at: Option<Timestamp>, user_visible: bool) {
@@ -145,6 +148,18 @@ impl GooseWriter {
         self.answers();
         self.release(false, out);
         self.hold(USER, content, message.created_at, false);
+    }
+}
+
+impl Pairing for GooseWriter {
+    const WAITS: Waits = Waits::Nothing;
+
+    fn calls(&self) -> &Calls {
+        self.answers.calls()
+    }
+
+    fn give_up(&mut self, _out: &mut Vec<u8>) {
+        self.answers();
     }
 }
 

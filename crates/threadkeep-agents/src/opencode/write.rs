@@ -7,7 +7,9 @@ use threadkeep::{Timestamp, Usage};
 
 use crate::conversation::{Author, Block, MediaData, Message, Standing};
 use crate::json::{read, str_at, u64_at, word_at};
-use crate::writer::{Answers, Losses, Session, WholeAnswer, Writer, Written, is_picture, lost, texts};
+use crate::writer::{
+    Answers, Calls, Losses, Paired, Pairing, Session, Waits, WholeAnswer, Writer, Written, is_picture, lost, texts,
+};
 
 /// The version that is claimed where the thread came from another agent.
 const VERSION: &str = "1.18.33";
@@ -53,10 +55,19 @@ pub(super) struct OpenCodeWriter {
 }
 
 impl OpenCodeWriter {
-    pub(super) fn new(session: &Session) -> Self {
+    pub(super) fn writer(session: &Session) -> Paired<Self> {
         let (id, at) = (session_id(session), millis(session.created_at));
         let (answers, losses) = (Answers::default(), Losses::default());
-        Self { session: session.clone(), id, answers, losses, written: 0, is_first: true, prompt: None, at }
+        Paired::new(Self {
+            session: session.clone(),
+            id,
+            answers,
+            losses,
+            written: 0,
+            is_first: true,
+            prompt: None,
+            at,
+        })
     }
 
     /// An id that is greater than all before it.
@@ -206,6 +217,18 @@ impl OpenCodeWriter {
         self.user(vec![fields(json!({"type": "compaction", "auto": false}))], message.created_at, out);
         let (calls, at) = (Vec::new(), message.created_at);
         self.assistant(WholeAnswer { text, calls, at, model: None, usage: None }, true, out);
+    }
+}
+
+impl Pairing for OpenCodeWriter {
+    const WAITS: Waits = Waits::Nothing;
+
+    fn calls(&self) -> &Calls {
+        self.answers.calls()
+    }
+
+    fn give_up(&mut self, out: &mut Vec<u8>) {
+        self.answers(out);
     }
 }
 

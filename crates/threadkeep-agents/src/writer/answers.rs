@@ -90,6 +90,11 @@ impl Answers {
         }
     }
 
+    /// The calls that were gathered.
+    pub(crate) fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
     /// Whether all that was gathered can be written.
     pub(crate) fn are_settled(&self) -> bool {
         !self.calls.is_waiting()

@@ -78,6 +78,11 @@ impl Calls {
         !self.open.is_empty()
     }
 
+    /// Whether the call of this id waits for its result.
+    pub(crate) fn waits_for(&self, id: &str) -> bool {
+        self.open.contains_key(id)
+    }
+
     /// Counts the calls that wait for a result in the end.
     pub(crate) fn finish(&mut self, losses: &mut Losses) {
         losses.add(lost::CALLS, self.open.len() as u64);

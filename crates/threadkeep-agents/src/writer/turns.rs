@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use threadkeep::{Timestamp, Usage};
 use uuid::Uuid;
 
-use super::{Calls, Losses, Session, Writer, Written, is_picture, lost, tool_name};
+use super::{Calls, Losses, Paired, Pairing, Session, Waits, Writer, Written, is_picture, lost, says, tool_name};
 use crate::conversation::{Author, Block, MediaData, Message, Standing};
 use crate::json::read;
 use crate::lines::Entry;
@@ -21,6 +21,8 @@ pub(crate) trait Acts: Send {
     const SETS_INJECTED_APART: bool;
     /// Whether an answer states its tokens.
     const HAS_TOKENS: bool;
+    /// Whether words of an answer may stand behind its calls.
+    const TEXT_BEHIND_CALLS: bool = true;
 
     /// Reads a line of the agent's own.
     fn entry(&self, line: &Value) -> Option<Entry>;
@@ -124,8 +126,6 @@ pub(crate) struct Turns<A> {
     chain: Chain,
     /// The answer that more may be added to.
     answer: Option<Answer>,
-    /// What the person said while calls wait for their results: hosts want these first.
-    held: Vec<Message>,
     calls: Calls,
     /// The tools of the calls that wait, by the ids that were written.
     tools: HashMap<String, String>,
@@ -133,16 +133,15 @@ pub(crate) struct Turns<A> {
 }
 
 impl<A: Acts> Turns<A> {
-    pub(crate) fn new(session: &Session, acts: A) -> Self {
-        Self {
+    pub(crate) fn writer(session: &Session, acts: A) -> Paired<Self> {
+        Paired::new(Self {
             acts,
             chain: Chain::new(session),
             answer: None,
-            held: Vec::new(),
             calls: Calls::default(),
             tools: HashMap::new(),
             losses: Losses::default(),
-        }
+        })
     }
 
     /// Writes the answer that is open.
@@ -153,32 +152,12 @@ impl<A: Acts> Turns<A> {
         }
     }
 
-    /// Gives up the calls that wait, for a result behind what follows would answer nothing to a host; writes what was held back.
-    fn give_up(&mut self, out: &mut Vec<u8>) {
-        self.close(out);
-        self.calls.finish(&mut self.losses);
-        self.tools.clear();
-        self.release(out);
-    }
-
-    /// Writes what was held back.
-    fn release(&mut self, out: &mut Vec<u8>) {
-        for message in std::mem::take(&mut self.held) {
-            self.others(&message, out);
-        }
-    }
-
-    /// Everything that was said up to here, before something else.
-    fn settle(&mut self, out: &mut Vec<u8>) {
-        self.close(out);
-        if !self.held.is_empty() {
-            self.give_up(out);
-        }
-    }
-
     /// The model's blocks. Calls that were made together are answered together, so they must stand in one answer.
     fn answers(&mut self, message: &Message, out: &mut Vec<u8>) {
-        if !self.held.is_empty() || (self.answer.is_none() && self.calls.is_waiting()) {
+        if self.answer.is_none() && self.calls.is_waiting() {
+            if !message.blocks.iter().any(says) {
+                return message.blocks.iter().for_each(|block| drop(self.words(block)));
+            }
             self.give_up(out);
         }
         let waits = self.calls.is_waiting();
@@ -234,9 +213,7 @@ impl<A: Acts> Turns<A> {
         }
         let is_injected = message.standing == Standing::Injected || message.author == Author::Tool;
         if self.calls.is_waiting() {
-            let standing = if is_injected { Standing::Injected } else { Standing::Said };
-            let said = Message { standing, created_at: message.created_at, ..Message::said(Author::Person, words) };
-            return self.held.push(said);
+            self.give_up(out);
         }
         self.losses.add(lost::INJECTED, u64::from(is_injected && !A::SETS_INJECTED_APART));
         self.acts.words(words, is_injected, &mut self.chain, out);
@@ -315,6 +292,20 @@ impl<A: Acts> Turns<A> {
     }
 }
 
+impl<A: Acts> Pairing for Turns<A> {
+    const WAITS: Waits = if A::TEXT_BEHIND_CALLS { Waits::BehindResults } else { Waits::BehindCalls };
+
+    fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
+    fn give_up(&mut self, out: &mut Vec<u8>) {
+        self.close(out);
+        self.calls.finish(&mut self.losses);
+        self.tools.clear();
+    }
+}
+
 impl<A: Acts> Writer for Turns<A> {
     fn begin(&mut self, out: &mut Vec<u8>) {
         self.acts.begin(&mut self.chain, out);
@@ -327,7 +318,7 @@ impl<A: Acts> Writer for Turns<A> {
         let is_result = |block: &Block| matches!(block, Block::Result { .. });
         match (message.author, message.standing) {
             (_, Standing::Summary) => {
-                self.settle(out);
+                self.close(out);
                 self.chain.at = message.created_at.unwrap_or(self.chain.at);
                 self.summary(message, out);
             }
@@ -338,15 +329,12 @@ impl<A: Acts> Writer for Turns<A> {
                     self.close(out);
                 }
                 self.others(message, out);
-                if !self.calls.is_waiting() {
-                    self.release(out);
-                }
             }
         }
     }
 
     fn carry(&mut self, record: &[u8], out: &mut Vec<u8>) -> bool {
-        self.settle(out);
+        self.close(out);
         let Ok((line, _)) = read::<Value>(record) else { return false };
         let Some(entry) = self.acts.entry(&line) else { return false };
         let is_carried = self.acts.carry(record, &line, &entry, &mut self.chain, out);
@@ -371,7 +359,7 @@ impl<A: Acts> Writer for Turns<A> {
     }
 
     fn gap(&mut self, id: Option<&str>, out: &mut Vec<u8>) {
-        self.settle(out);
+        self.close(out);
         self.acts.gap(id, &mut self.chain, out);
     }
 
