@@ -425,6 +425,49 @@ fn rules_mask_what_they_find_and_leave_the_rest() {
     assert_eq!(holding(&folder, &[SECRET.as_bytes()[..36].to_vec()]), Vec::<PathBuf>::new());
 }
 
+/// Whichever of them is named: what it shows is masked, and so are the names of all that show it.
+#[test]
+fn rules_reach_what_a_thread_shares_with_others_and_their_names() {
+    let rules = || Rules::literal("open sesame").unwrap();
+    for named_thread in ["root", "fork", "grandchild"] {
+        let temp = tempfile::tempdir().unwrap();
+        let store = open(temp.path());
+        let workspace = store.workspace(Path::new("/w")).unwrap();
+        let details =
+            |preview: &str| threadkeep::Details { preview: Some(preview.to_owned()), ..threadkeep::Details::default() };
+        let new = |name: &str| NewThread { details: details("say open sesame to it"), ..named(name) };
+        let live = workspace.create_now(new("root")).unwrap();
+        let told = live.append(vec![say("say open sesame to it"), say("yes"), say("more")]).unwrap();
+        live.shutdown().unwrap();
+        store.fork(&id("root"), Some(told.items[1].address()), new("fork")).unwrap();
+        let live = store.resume(&id("fork"), false).unwrap();
+        let last = live.append(vec![say("of the fork")]).unwrap().items[0].address();
+        live.shutdown().unwrap();
+        store.fork(&id("fork"), Some(last), new("grandchild")).unwrap();
+        let other =
+            workspace.create_now(NewThread { details: details("no open sesame here"), ..named("other") }).unwrap();
+        other.append(vec![say("no open sesame here")]).unwrap();
+        other.shutdown().unwrap();
+
+        let redact = |apply| {
+            store
+                .redact_matching(Some(vec![id(named_thread)]), rules(), because("a password"), apply, |_, _| {})
+                .unwrap()
+        };
+        let dry = redact(false);
+        assert_eq!((dry.redacted, dry.beside.len()), (1, 3), "{named_thread}: {dry:?}");
+        let report = redact(true);
+        assert_eq!((report.redacted, &report.beside), (1, &dry.beside), "{named_thread}");
+        for thread in ["root", "fork", "grandchild"] {
+            let preview = store.get(&id(thread)).unwrap().details.preview.unwrap();
+            assert_eq!(preview, "say [redacted:literal] to it", "{named_thread}: {thread}");
+        }
+        assert_eq!(store.get(&id("other")).unwrap().details.preview.unwrap(), "no open sesame here");
+        assert_eq!(redact(true).redacted, 0);
+        assert!(store.verify_all(|_| {}).unwrap().invalid.is_empty());
+    }
+}
+
 #[test]
 fn a_masked_item_can_be_taken_away_whole_and_masked_again() {
     let store = memory();

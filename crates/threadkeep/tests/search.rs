@@ -184,6 +184,42 @@ fn a_redacted_word_is_found_no_more_and_its_neighbours_are() {
     assert_eq!(holding(temp.path(), b"zwitscher4711"), Vec::<String>::new());
 }
 
+/// Redacted before anything was searched, and once more when the index was lost.
+#[test]
+fn what_was_redacted_before_it_was_indexed_keeps_nothing_from_being_found() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = open(temp.path());
+    let live = store.workspace(Path::new("/w/one")).unwrap().create_now(named("a")).unwrap();
+    // More than are indexed at once.
+    let told = |number: u32| NewItem::message(Role::User, format!("canary {number} with a zwitscher{number}"));
+    let told = live.append((0..5_000).map(told).collect()).unwrap();
+    live.shutdown().unwrap();
+    let because = || RedactOptions { reason: "a key".to_owned(), ..RedactOptions::default() };
+    for (number, title) in [(3, "a secret title"), (4_500, "another secret title")] {
+        store.redact(&id("a"), vec![told.items[number].address()], because()).unwrap();
+        store.update(&id("a"), ThreadPatch::title(title)).unwrap();
+        let rules = threadkeep::Rules::literal("secret").unwrap();
+        store.redact_matching(None, rules, because(), true, |_, _| {}).unwrap();
+    }
+    for round in 0..2 {
+        let found = |text: &str| {
+            let searched = (0..100).map(|_| store.search(SearchQuery::new(text)).unwrap());
+            // What is not indexed yet is told; damage is, too.
+            let whole = searched
+                .filter(|page| page.notices.iter().all(|notice| !notice.contains("not in the search index yet")));
+            let page = whole.into_iter().next().unwrap();
+            assert!(page.notices.is_empty(), "{round}: {page:?}");
+            places(&page)
+        };
+        assert_eq!(found("zwitscher4499"), [("a".to_owned(), 4_499)]);
+        assert_eq!(found("zwitscher2"), [("a".to_owned(), 2)]);
+        assert_eq!(found("zwitscher4500"), []);
+        assert_eq!(found("zwitscher3"), []);
+        assert_eq!(store.search(SearchQuery::new("another title")).unwrap().threads.len(), 1);
+        std::fs::remove_dir_all(temp.path().join("search")).unwrap();
+    }
+}
+
 /// The files below a folder that hold these bytes.
 fn holding(folder: &Path, bytes: &[u8]) -> Vec<String> {
     let mut found = Vec::new();

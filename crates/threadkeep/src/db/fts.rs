@@ -230,6 +230,10 @@ impl Index for SqliteIndex {
         Ok(behind)
     }
 
+    fn holds(&self, item: i64) -> Result<bool> {
+        self.read(|connection| connection.prepare_cached("SELECT 1 FROM documents WHERE item = ?1")?.exists([item]))
+    }
+
     fn missing(&self, most: usize) -> Result<Vec<(i64, Subject)>> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         self.read(|connection| {

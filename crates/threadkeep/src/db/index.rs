@@ -144,6 +144,9 @@ pub(crate) trait Index: Send + Sync + fmt::Debug {
     /// that was changed before `since`, a place in the order by update, is known to be in step; an engine need not use it.
     fn behind(&self, tx: &mut dyn Tx, since: Option<i64>, most: usize) -> Result<Vec<Behind>>;
 
+    /// Whether there is a document of this item, with its terms or waiting for them.
+    fn holds(&self, item: i64) -> Result<bool>;
+
     /// Documents whose terms went with those of others, and have to be added again under their numbers; at most so many,
     /// greatest number first.
     fn missing(&self, most: usize) -> Result<Vec<(i64, Subject)>>;

@@ -36,6 +36,7 @@ statements! {
     NEW_VERSION = "UPDATE threads SET version = version + 1 WHERE id = ?1";
     CHILD_BRANCHES = "SELECT key FROM branches WHERE parent BETWEEN ?1 AND ?2 ORDER BY key";
     OWNER_OF_BRANCH = "SELECT thread FROM branches WHERE key = ?1";
+    FORK_ITEM = "SELECT fork_item FROM threads WHERE id = ?1";
     FORKED_HERE = "SELECT id FROM threads WHERE fork_item BETWEEN ?1 AND ?2 ORDER BY id";
     CITING = "SELECT key, sources FROM items WHERE sources IS NOT NULL AND key BETWEEN ?1 AND ?2 ORDER BY key";
     SAME_PAYLOAD = "SELECT DISTINCT o.item FROM item_blobs i JOIN item_blobs o ON o.digest = i.digest AND o.item <> i.item
@@ -297,12 +298,36 @@ impl Seen {
     }
 }
 
-/// The branches that a thread wrote: the first and the last item of each.
-pub(crate) fn ranges(tx: &mut dyn Tx, thread: &ThreadId) -> Result<Vec<(ItemKey, ItemKey)>> {
-    query_all(tx, OWN_RANGES, &[thread.as_str().into()], |row| {
+/// The branches that a thread wrote, the first and the last item of each; those that it has from the thread that it was forked
+/// from behind them, if they are wanted.
+pub(crate) fn ranges(tx: &mut dyn Tx, thread: &ThreadId, with_shared: bool) -> Result<Vec<(ItemKey, ItemKey)>> {
+    let mut ranges = query_all(tx, OWN_RANGES, &[thread.as_str().into()], |row| {
         let branch = row.int(0)?;
         Ok((ItemKey::new(branch, path::depth(row, 1)?), ItemKey::new(branch, path::depth(row, 2)?)))
-    })
+    })?;
+    let forked_at = query_one(tx, FORK_ITEM, &[thread.as_str().into()], |row| Ok(row.opt_int(0)?.map(ItemKey)))?;
+    if let Some(end) = forked_at.flatten().filter(|_| with_shared) {
+        let shared = path::segments_to(tx, end, 0)?;
+        ranges.extend(shared.into_iter().map(|segment| (segment.key(segment.base), segment.key(segment.upto))));
+    }
+    Ok(ranges)
+}
+
+/// The threads that reach an item of these ranges.
+pub(crate) fn reaching(tx: &mut dyn Tx, ranges: &[(ItemKey, ItemKey)]) -> Result<BTreeSet<ThreadId>> {
+    let mut threads = BTreeSet::new();
+    let mut waiting: Vec<_> = ranges.iter().map(|(first, _)| (first.branch(), first.depth())).collect();
+    let mut seen = BTreeSet::new();
+    while let Some((branch, from)) = waiting.pop() {
+        if !seen.insert(branch) {
+            continue;
+        }
+        let range = [ItemKey::new(branch, from).0.into(), ItemKey::new(branch, u32::MAX).0.into()];
+        threads.extend(query_one(tx, OWNER_OF_BRANCH, &[branch.into()], read_thread)?);
+        threads.extend(query_all(tx, FORKED_HERE, &range, read_thread)?);
+        waiting.extend(query_all(tx, CHILD_BRANCHES, &range, |row| Ok((row.int(0)?, 0)))?);
+    }
+    Ok(threads)
 }
 
 /// A page of the items between two, with their content; what can't be read is told with its item.

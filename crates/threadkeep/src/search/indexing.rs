@@ -300,7 +300,8 @@ impl Indexer {
             if title.title.as_deref().map(document::stamp) == stamp {
                 continue;
             }
-            forgotten.extend(stamp.map(|_| title.thread.clone()));
+            // It may wait to be added again as it was.
+            forgotten.push(title.thread.clone());
             changed.extend(title.title.is_some().then_some(title));
         }
         if since.is_none() {
@@ -342,17 +343,25 @@ impl Indexer {
             let Record::Redaction(redaction) = record else { continue };
             let Some(item) = redaction.item else {
                 let thread = redaction.thread.as_str();
+                if batch.forgotten_titles.iter().any(|known| known == thread) {
+                    continue;
+                }
                 batch.forgotten_titles.push(thread.to_owned());
                 let title = query_one(tx, TITLE_OF, &[thread.into()], read_title)?;
                 let is_known = lack.titles.iter().any(|title| title.thread == thread);
                 batch.added.extend(title.filter(|_| !is_known).and_then(|title| title_document(&title, None)));
                 continue;
             };
+            // What the index has not come to is read when it does.
             if let Some(ItemKey(key)) = path::key_by_id(tx, item.id)?
                 && !batch.forgotten.contains(&(key, key))
+                && self.index.holds(key)?
             {
                 batch.forgotten.push((key, key));
-                self.read_run(tx, (key, key), &mut Room::default(), &mut batch.added)?;
+                match self.read_run(tx, (key, key), &mut Room::default(), &mut batch.added) {
+                    Ok(_) | Err(Error::Corrupt { .. }) => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         if lack.records.is_empty() && lack.last_record > lack.standing.records {
@@ -377,7 +386,12 @@ impl Indexer {
             match path::link_at(tx, ItemKey(reached))? {
                 Some((hash, _)) if hash.0 == is.hash && reached <= tip => from = reached + 1,
                 // The index was made of another store, or of one that has lost commits since.
-                _ => batch.forgotten.push(whole),
+                _ => {
+                    let is_of_branch =
+                        |it: &Document| matches!(it.subject, Subject::Item(key) if (whole.0..=whole.1).contains(&key));
+                    batch.added.retain(|document| !is_of_branch(document));
+                    batch.forgotten.push(whole);
+                }
             }
         }
         match self.read_run(tx, (from, tip), room, &mut batch.added) {

@@ -170,17 +170,22 @@ impl Threads {
         let handle = self.clone();
         let run = async move {
             let is_everything = threads.is_none();
+            let mut run = Redaction::new(&handle, grounds, apply);
             let threads = match threads {
-                Some(threads) => threads,
+                Some(threads) => {
+                    run.mask_threads(&threads, &rules, &mut progress).await?;
+                    threads
+                }
                 None => handle.every_thread().await?,
             };
             let total = threads.len() as u64;
-            let mut run = Redaction::new(&handle, grounds, apply);
-            for (done, thread) in threads.iter().enumerate() {
-                progress(done as u64, total);
-                run.mask_thread(thread, &rules).await?;
-            }
             if is_everything {
+                for (done, thread) in threads.iter().enumerate() {
+                    progress(done as u64, total);
+                    let id = thread.clone();
+                    let own = run.inner().db.read(move |tx| redact::ranges(tx, &id, false)).await?;
+                    run.mask_thread(thread, &own, &rules).await?;
+                }
                 run.mask_jobs(None, &rules).await?;
                 run.mask_roadmaps(&rules).await?;
                 run.mask_runs(None, &rules).await?;
@@ -280,11 +285,20 @@ struct Redaction<'a> {
     report: RedactReport,
     /// Threads whose rollouts say what is no longer stored.
     touched: BTreeSet<ThreadId>,
+    /// How far branches were looked at: several threads share them.
+    looked_at: BTreeMap<i64, ItemKey>,
 }
 
 impl<'a> Redaction<'a> {
     fn new(threads: &'a Threads, grounds: Grounds, apply: bool) -> Self {
-        Self { threads, grounds, apply, report: RedactReport::default(), touched: BTreeSet::new() }
+        Self {
+            threads,
+            grounds,
+            apply,
+            report: RedactReport::default(),
+            touched: BTreeSet::new(),
+            looked_at: BTreeMap::new(),
+        }
     }
 
     fn inner(&self) -> &'a Inner {
@@ -377,10 +391,34 @@ impl<'a> Redaction<'a> {
         self.report.places.extend(places.into_iter().take(room));
     }
 
-    /// Masks what rules find in a thread.
-    async fn mask_thread(&mut self, thread: &ThreadId, rules: &Rules) -> Result<()> {
-        let id = thread.clone();
-        for (first, last) in self.inner().db.read(move |tx| redact::ranges(tx, &id)).await? {
+    /// Masks what rules find in threads, and in the names of others that show items of theirs.
+    async fn mask_threads(
+        &mut self,
+        threads: &[ThreadId],
+        rules: &Rules,
+        progress: &mut (impl FnMut(u64, u64) + Send),
+    ) -> Result<()> {
+        let mut others = BTreeSet::new();
+        for (done, thread) in threads.iter().enumerate() {
+            progress(done as u64, threads.len() as u64);
+            let id = thread.clone();
+            let ranges = self.inner().db.read(move |tx| redact::ranges(tx, &id, true)).await?;
+            self.mask_thread(thread, &ranges, rules).await?;
+            others.extend(self.inner().db.read(move |tx| redact::reaching(tx, &ranges)).await?);
+        }
+        for other in others.iter().filter(|other| !threads.contains(other)) {
+            self.mask_beside(other, rules).await?;
+        }
+        Ok(())
+    }
+
+    /// Masks what rules find in a thread, and in these items.
+    async fn mask_thread(&mut self, thread: &ThreadId, ranges: &[(ItemKey, ItemKey)], rules: &Rules) -> Result<()> {
+        for &(first, last) in ranges {
+            if self.looked_at.get(&first.branch()).is_some_and(|upto| *upto >= last) {
+                continue;
+            }
+            self.looked_at.insert(first.branch(), last);
             let mut next = first;
             while next <= last {
                 let page = self.inner().db.read(move |tx| redact::look_at(tx, next, last)).await?;

@@ -60,6 +60,7 @@ statements! {
           WHERE doc <= ?2 ORDER BY doc DESC LIMIT ?3) taken ORDER BY doc DESC";
     INDEXED_TITLES = "SELECT thread, stamp FROM search_docs WHERE thread IS NOT NULL ORDER BY thread";
     INDEXED_TITLE = "SELECT stamp FROM search_docs WHERE thread = ?1";
+    INDEXED_ITEM = "SELECT CAST(1 AS BIGINT) FROM search_docs WHERE item = ?1";
     MAY_TRUNCATE = "SELECT CAST(CAST(pg_catalog.has_table_privilege('search_docs', 'TRUNCATE')
         AND pg_catalog.has_table_privilege('search_progress', 'TRUNCATE') AS INT) AS BIGINT)";
     TRUNCATE_INDEX = "TRUNCATE search_docs, search_progress";
@@ -184,6 +185,10 @@ impl Index for PostgresIndex {
     }
 
     /// Nothing: a document takes no others along.
+    fn holds(&self, item: i64) -> Result<bool> {
+        self.read(|tx| Ok(query_one(tx, INDEXED_ITEM, &[item.into()], |row| row.int(0))?.is_some()))
+    }
+
     fn missing(&self, _: usize) -> Result<Vec<(i64, Subject)>> {
         Ok(Vec::new())
     }
