@@ -1,5 +1,7 @@
 //! Importing one file.
 
+mod cut;
+
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +10,7 @@ use std::rc::Rc;
 use threadkeep::blocking::{Importing, LiveThread, Store, Workspace};
 use threadkeep::{
     Change, Durability, Error, ImportBatch, ImportPart, ImportSegment, ItemId, NewItem, NewThread, SourceFile,
-    ThreadId, ThreadPatch,
+    ThreadId, ThreadPatch, Usage,
 };
 
 use super::asides::{self, Asides};
@@ -148,7 +150,13 @@ impl Import<'_> {
             let rest = if run.thread.is_some() { self.go_on(run)? } else { None };
             let input = match rest {
                 Some(rest) => rest,
-                None => self.file.open()?,
+                None => {
+                    if run.is_cut()? {
+                        return run.keep_what_was(workspaces);
+                    }
+                    run.note_what_was()?;
+                    self.file.open()?
+                }
             };
             for segment in self.segments(input, run)? {
                 run.take(segment?)?;
@@ -166,6 +174,7 @@ impl Import<'_> {
                 run.write_if_full(workspaces)
             })?;
         }
+        run.tell_what_is_gone();
         run.write(workspaces, true)
     }
 
@@ -340,6 +349,9 @@ struct Run<'a> {
     keeps_title: bool,
     /// The title that a file beside the session gives it.
     beside_title: Option<String>,
+    /// Of a file that is read anew: how far it was read before, and the tokens of its thread.
+    was_read_until: u64,
+    was_used: Option<Usage>,
 }
 
 impl<'a> Run<'a> {
@@ -379,6 +391,8 @@ impl<'a> Run<'a> {
             said: ThreadFacts::default(),
             keeps_title: false,
             beside_title: None,
+            was_read_until: 0,
+            was_used: None,
         }
     }
 
@@ -397,6 +411,8 @@ impl<'a> Run<'a> {
     /// What the session and the files beside it say of the thread.
     fn facts(&mut self) -> ThreadFacts {
         let mut facts = self.reader.facts();
+        // What was used does not become less where a file is cut.
+        facts.usage = facts.usage.map(|usage| self.was_used.filter(|was| was.input > usage.input).unwrap_or(usage));
         let is_beside = self.import.asides.tell(&mut facts);
         if is_beside && self.keeps_title {
             facts.title.clone_from(&self.said.title);

@@ -94,24 +94,72 @@ fn a_known_file_that_changes_while_it_is_read_is_looked_at_again() {
         let again = import(&store, &path);
         assert_eq!(again.files.read, 1);
         assert_eq!(import(&store, &path).files.unchanged, 1);
-        assert!(given_back(&store, &path) == std::fs::read(&path).unwrap());
+        // Of a file that was only cut the store keeps all.
+        let expected = if *lines == all[..1] { all[..2].join("\n") + "\n" } else { lines.join("\n") + "\n" };
+        assert!(given_back(&store, &path) == expected.as_bytes());
         assert!(store.verify(&session()).unwrap().is_intact());
     }
 }
 
-/// A file that is shorter than what was read of it is read from its start; what it said before stays.
+/// An agent's disk was full, or it wrote its file anew and was killed: what was imported is nowhere else.
 #[test]
-fn a_file_that_shrank_is_read_from_its_start() {
+fn a_file_that_lost_its_end_loses_nothing_here() {
+    let lines = [
+        conversation()[..2].to_vec(),
+        vec![r#"{"type":"file-history-snapshot","messageId":"s1","snapshot":{}}"#.to_owned()],
+        conversation()[2..].to_vec(),
+    ]
+    .concat();
+    let whole = lines.join("\n") + "\n";
+    let with_usage = |text: &str| {
+        text.replace("\"content\":\"It exp", "\"usage\":{\"input_tokens\":70,\"output_tokens\":7},\"content\":\"It exp")
+    };
+    let whole = with_usage(&whole);
+    let first = lines[0].len() + 1;
+    // Nothing, in the middle of a line, whole lines, all but the last line feed.
+    for cut in [0, first - 5, first, first + 3, whole.len() - 20, whole.len() - 1] {
+        let (folder, store) = open();
+        let path = folder.path().join(format!("{SESSION}.jsonl"));
+        std::fs::write(&path, &whole).unwrap();
+        import(&store, &path);
+        let before = store.get(&session()).unwrap();
+        std::fs::write(&path, &whole[..cut]).unwrap();
+        let report = import(&store, &path);
+        let told: Vec<_> = report.problems.iter().map(|problem| problem.reason.as_str()).collect();
+        // Nothing is no agent's file, and is told as that.
+        let words = if cut == 0 { "no known agent's" } else { "has lost its end" };
+        assert!(matches!(told[..], [reason] if reason.contains(words)), "{cut}: {told:?}");
+        assert_eq!(report.items.imported, 0, "{cut}");
+        assert!(given_back(&store, &path) == whole.as_bytes(), "{cut}");
+        let after = store.get(&session()).unwrap();
+        assert_eq!((after.items, &after.details), (before.items, &before.details), "{cut}");
+        let again = import(&store, &path);
+        assert!(cut == 0 || (again.files.unchanged, again.problems.len()) == (1, 0), "{cut}: told at every import");
+        // It goes on behind what is left of it.
+        let more = record("b1", Some("u1"), "assistant", "Another answer.");
+        std::fs::write(&path, format!("{}{more}\n", &whole[..first])).unwrap();
+        let longer = import(&store, &path);
+        assert_eq!((longer.items.imported, longer.items.unchanged), (1, 1), "{cut}");
+        let later = store.get(&session()).unwrap();
+        assert_eq!((later.items, later.details.usage), (before.items + 1, before.details.usage), "{cut}");
+        let told: Vec<_> = longer.problems.iter().map(|problem| problem.reason.as_str()).collect();
+        assert!(matches!(told[..], [reason] if reason.contains("holds less than")), "{cut}: {told:?}");
+        assert!(store.verify(&session()).unwrap().is_intact());
+    }
+}
+
+/// A file that is shorter than what was read of it and says something else is read from its start; what it said before stays.
+#[test]
+fn a_file_that_was_written_anew_is_read_from_its_start() {
     let (folder, store) = open();
     let path = folder.path().join(format!("{SESSION}.jsonl"));
     let lines = conversation();
     write(&path, &lines, "\n");
     import(&store, &path);
-    write(&path, &lines[..3], "\n");
+    write(&path, &lines[1..3], "\n");
     let shorter = import(&store, &path);
-    assert_eq!((shorter.items.read, shorter.items.unchanged), (3, 3));
+    assert_eq!((shorter.items.read, shorter.problems.len()), (2, 1));
     assert!(given_back(&store, &path) == std::fs::read(&path).unwrap());
-    assert_eq!(store.get(&session()).unwrap().items, 4);
     write(&path, &lines, "\n\n");
     let longer = import(&store, &path);
     assert_eq!((longer.items.read, longer.items.imported, longer.items.unchanged), (4, 0, 4));
