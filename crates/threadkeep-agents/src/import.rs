@@ -14,6 +14,7 @@ mod database;
 mod files;
 mod flight;
 mod identity;
+mod masks;
 mod packed;
 mod prefix;
 mod report;

@@ -413,6 +413,7 @@ mirror! { Store, "Store":
     fn source_stamps(&self, after: &str, limit: usize) -> Result<Vec<SourceStamp>>;
     fn known_records(&self, path: &str, after: i64, limit: usize) -> Result<Vec<KnownRecord>>;
     fn source_parts(&self, path: &str, after: i64, limit: usize) -> Result<Vec<FilePart>>;
+    fn changed_source_parts(&self, path: &str, after: i64, limit: usize) -> Result<Vec<FilePart>>;
     fn stored_items(&self, ids: Vec<ItemId>) -> Result<Vec<ItemId>>;
     fn sync(&self) -> Result<()>;
     fn backup(&self, to: &Path) -> Result<BackupReport>;

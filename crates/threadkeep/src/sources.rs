@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use crate::db::{Owned, Row, Tx, Value, query_all, query_one, statements};
+use crate::db::{Owned, Row, Statement, Tx, Value, query_all, query_one, statements};
 use crate::error::{Error, Result};
 use crate::id::{Address, ItemId, ItemKey, ThreadId};
 use crate::item::{Hash, NewItem, check_text};
@@ -40,6 +40,10 @@ statements! {
     // The file is found first, by itself: joined, a server without statistics reads all segments for every page.
     SEGMENTS = "SELECT g.position, g.length, g.item, g.bytes FROM segments g
         WHERE g.source = (SELECT key FROM sources WHERE path = ?1) AND g.position > ?2 ORDER BY g.position LIMIT ?3";
+    // What was masked or taken away has another length than it had in the file; one of the same length can't be told.
+    CHANGED_SEGMENTS = "SELECT g.position, g.length, g.item, g.bytes FROM segments g LEFT JOIN items i ON i.key = g.item
+        WHERE g.source = (SELECT key FROM sources WHERE path = ?1) AND g.position > ?2
+          AND coalesce(i.size, length(g.bytes)) <> g.length ORDER BY g.position LIMIT ?3";
     KNOWN_ITEM = "SELECT 1 FROM items WHERE id = ?1";
     FILE_ROW = "SELECT agent, size, mtime, consumed, prefix, records, skipped, state, imported_at FROM sources WHERE path = ?1";
     SEGMENT_ROWS = "SELECT g.position, g.length, g.item, g.note, g.bytes FROM segments g
@@ -353,8 +357,17 @@ pub struct FilePart {
 
 /// Reads a page of a file's parts with their exact bytes, in file order.
 pub(crate) fn parts(tx: &mut dyn Tx, file: &str, after: i64, limit: i64) -> Result<Vec<FilePart>> {
+    parts_by(tx, SEGMENTS, file, after, limit)
+}
+
+/// Reads a page of those of a file's parts that are stored otherwise than they stood in the file.
+pub(crate) fn changed_parts(tx: &mut dyn Tx, file: &str, after: i64, limit: i64) -> Result<Vec<FilePart>> {
+    parts_by(tx, CHANGED_SEGMENTS, file, after, limit)
+}
+
+fn parts_by(tx: &mut dyn Tx, statement: Statement, file: &str, after: i64, limit: i64) -> Result<Vec<FilePart>> {
     let (mut rows, mut room) = (Vec::new(), PAGE_BYTES);
-    tx.query(SEGMENTS, &[file.into(), after.into(), limit.into()], &mut |row| {
+    tx.query(statement, &[file.into(), after.into(), limit.into()], &mut |row| {
         let length = row.int(1)?;
         rows.push((row.int(0)?, length, row.opt_int(2)?, row.opt_blob(3)?.map(<[u8]>::to_vec)));
         Ok(while_there_is_room(&mut room, length))

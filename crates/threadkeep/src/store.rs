@@ -494,6 +494,21 @@ impl Store {
         self.inner.db.read(move |tx| sources::parts(tx, &path, after, limit)).await
     }
 
+    /// A page of those parts of an imported file that are stored otherwise than they stood in it: secrets were masked, or content
+    /// was redacted. Otherwise as [`Store::source_parts`].
+    ///
+    /// # Errors
+    /// As every read.
+    pub async fn changed_source_parts(
+        &self,
+        path: impl Into<String>,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<FilePart>> {
+        let (path, limit) = (path.into(), i64::try_from(limit).unwrap_or(i64::MAX));
+        self.inner.db.read(move |tx| sources::changed_parts(tx, &path, after, limit)).await
+    }
+
     /// Which of these items are stored.
     ///
     /// # Errors

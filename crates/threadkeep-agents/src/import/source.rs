@@ -18,6 +18,7 @@ use super::companions;
 use super::files::{Found, Origin};
 use super::flight::{Flight, Sent};
 use super::identity::{item_id, thread_id};
+use super::masks::{self, Masks};
 use super::prefix::{Input, Prefix, known_part};
 use super::report::{Outcome, Waiting};
 use super::thread::{ForkPoint, patch};
@@ -155,6 +156,7 @@ impl Import<'_> {
                         return run.keep_what_was(workspaces);
                     }
                     run.note_what_was()?;
+                    run.masks = Masks::load(self.store, &self.file.key)?;
                     self.file.open()?
                 }
             };
@@ -166,9 +168,12 @@ impl Import<'_> {
             let state = run.stored.as_ref().map(|source| Remembered::read(&source.state)).unwrap_or_default();
             run.said = state.facts.clone();
             run.earlier = state;
+            if run.stored.is_some() {
+                run.masks = Masks::load(self.store, &self.file.key)?;
+            }
             let told = run.said.title.clone();
             run.look_at_title(|title| told.as_deref() == Some(title))?;
-            whole::prepare(self.file, self.shape, &mut *run.reader)?;
+            whole::prepare(self.store, self.file, self.shape, &mut *run.reader)?;
             whole::read(self.codec, self.file, self.shape, &mut |segment| {
                 run.take(segment)?;
                 run.write_if_full(workspaces)
@@ -259,11 +264,11 @@ enum Pending {
 }
 
 /// A part of the file, and what is stored of it.
-struct Bytes {
+pub(super) struct Bytes {
     /// As it stands in the file.
-    read: Vec<u8>,
+    pub(super) read: Vec<u8>,
     /// What the store has something else of ([`threadkeep::StoreOptions::on_write`]), if it has.
-    screened: Option<Vec<u8>>,
+    pub(super) screened: Option<Vec<u8>>,
     /// Whether it follows from the file and stands nowhere in it.
     is_made: bool,
 }
@@ -352,6 +357,8 @@ struct Run<'a> {
     /// Of a file that is read anew: how far it was read before, and the tokens of its thread.
     was_read_until: u64,
     was_used: Option<Usage>,
+    /// What the store has of the file otherwise than it stands there.
+    masks: Masks,
 }
 
 impl<'a> Run<'a> {
@@ -393,6 +400,7 @@ impl<'a> Run<'a> {
             beside_title: None,
             was_read_until: 0,
             was_used: None,
+            masks: Masks::default(),
         }
     }
 
@@ -411,6 +419,8 @@ impl<'a> Run<'a> {
     /// What the session and the files beside it say of the thread.
     fn facts(&mut self) -> ThreadFacts {
         let mut facts = self.reader.facts();
+        [&mut facts.title, &mut facts.preview].into_iter().for_each(|name| self.masks.take_name(name));
+        masks::keep_masked(&self.said, &mut facts);
         // What was used does not become less where a file is cut.
         facts.usage = facts.usage.map(|usage| self.was_used.filter(|was| was.input > usage.input).unwrap_or(usage));
         let is_beside = self.import.asides.tell(&mut facts);
@@ -444,16 +454,21 @@ impl<'a> Run<'a> {
                 }
                 match self.reader.record(bytes.kept()) {
                     Ok(record) if record.place == Place::Beside => {
+                        let bytes = self.masks.without_taken(bytes, offset);
                         self.count_beside(bytes.kept());
                         self.batch.push(Pending::Beside { offset, bytes });
                     }
                     Ok(record) => {
                         self.has_items = true;
                         let key = self.reader.key().or(plain);
+                        if self.masks.took(offset, bytes.read.len()) {
+                            self.masks.note_words(&self.import.codec.view(&record.kind, &bytes.read).to_text());
+                        }
                         self.batch.push(Pending::Record { offset, bytes, record, key });
                     }
                     Err(skip) => {
                         self.skip(line, skip.reason);
+                        let bytes = self.masks.without_taken(bytes, offset);
                         self.batch.push(Pending::Beside { offset, bytes });
                     }
                 }
@@ -468,6 +483,7 @@ impl<'a> Run<'a> {
                     self.skip(line, reason);
                 }
                 let bytes = self.screen(bytes)?;
+                let bytes = self.masks.without_taken(bytes, offset);
                 self.batch.push(Pending::Beside { offset, bytes });
             }
             Segment::Tail { bytes, .. } => {
@@ -485,6 +501,8 @@ impl<'a> Run<'a> {
     /// What is stored of a part of the file.
     fn screen(&mut self, read: Vec<u8>) -> Result<Bytes, Failure> {
         let screened = self.import.store.screened(&self.import.file.key, &read)?;
+        // What was masked once comes in no other form later, whoever imports it.
+        let screened = screened.or_else(|| self.masks.of(&read).map(<[u8]>::to_vec));
         self.outcome.items.masked += u64::from(screened.is_some());
         Ok(Bytes { read, screened, is_made: false })
     }
@@ -941,7 +959,8 @@ impl<'a> Run<'a> {
     /// What the next import gets back.
     fn state(&self) -> Vec<u8> {
         if self.import.shape.grows() {
-            return asides::with_title(self.reader.state(), self.beside_title.as_deref());
+            let state = self.masks.without_names(self.reader.state());
+            return asides::with_title(state, self.beside_title.as_deref());
         }
         serde_json::to_vec(&self.remembered).unwrap_or_default()
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use threadkeep::blocking::Store;
 
 use super::companions::Memory;
 use super::database::Session;
@@ -46,9 +47,10 @@ pub(super) fn read(codec: &dyn Codec, file: &Found, shape: Shape, take: &mut Tak
 }
 
 /// Gives a reader what it is told before the first record.
-pub(super) fn prepare(file: &Found, shape: Shape, reader: &mut dyn SourceReader) -> Result<(), Failure> {
+pub(super) fn prepare(store: &Store, file: &Found, shape: Shape, reader: &mut dyn SourceReader) -> Result<(), Failure> {
     if let Shape::Document(path) | Shape::Replayed(Some(path)) = shape {
-        reader.frame(&document::frame(files::open(&file.path)?, path)?);
+        let frame = document::frame(files::open(&file.path)?, path)?;
+        reader.frame(&store.screened(&file.key, &frame)?.unwrap_or(frame));
     }
     Ok(())
 }

@@ -79,6 +79,9 @@ impl<W: Pairing> Paired<W> {
 
     /// What anyone but the model says: results first, words when no call waits.
     fn others(&mut self, message: &Message, out: &mut Vec<u8>) {
+        if !message.blocks.iter().any(says) {
+            return self.inner.message(message, out);
+        }
         let (mut now, mut later) = (Vec::new(), Vec::new());
         for block in &message.blocks {
             let is_now = matches!(block, Block::Result { id, .. } if !self.answers_what_is_held(id));

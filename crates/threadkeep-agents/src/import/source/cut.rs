@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use threadkeep::blocking::{Store, Workspace};
 use threadkeep::{Durability, Error, ImportBatch, SourceFile};
 
+use super::super::asides;
 use super::super::files::Found;
 use super::{Failure, Run};
 use crate::codec::ThreadFacts;
@@ -55,12 +56,19 @@ impl Run<'_> {
 
     /// Takes note of what was known of a file that is read anew from its beginning.
     pub(super) fn note_what_was(&mut self) -> Result<(), Failure> {
-        let (Some(thread), Some(stored)) = (&self.thread, &self.stored) else { return Ok(()) };
+        let (Some(thread), Some(stored)) = (&self.thread, self.stored.clone()) else { return Ok(()) };
         if self.read_until == 0 && !self.was_unfinished {
             self.was_read_until = u64::try_from(stored.consumed).unwrap_or(0);
         }
         self.was_used = self.import.find(thread)?.and_then(|thread| thread.details.usage);
-        Ok(())
+        // What the thread was told before is not said anew: a name that it was given here since stays.
+        let mut said =
+            self.import.codec.reader(&self.import.file.path, Some(asides::state_of_codec(&stored.state))).facts();
+        let own = said.title.take();
+        self.import.asides.tell(&mut said);
+        said.title.clone_from(&own);
+        self.said = said;
+        self.look_at_title(|title| own.as_deref() == Some(title) || asides::gave(&stored.state, title))
     }
 
     /// Says so when a file has lost what it had: its items stay, and nothing else could tell.
