@@ -142,7 +142,7 @@ impl Message {
     }
 
     /// The message, which is put into the person's mouth as a whole if a tool says more than results.
-    pub(crate) fn as_injected(self) -> Self {
+    pub(crate) fn with_tool_as_injected(self) -> Self {
         let is_result = |block: &Block| matches!(block, Block::Result { .. });
         if self.author != Author::Tool || self.blocks.iter().all(is_result) {
             return self;

@@ -112,7 +112,7 @@ impl Reading<'_> {
             return Ok(Said::Artifact(Box::new(self.artifact(item)?)));
         }
         Ok(match told(self.codecs, item, content, before) {
-            Told::Message(message) => Said::Message(message.as_injected()),
+            Told::Message(message) => Said::Message(message.with_tool_as_injected()),
             Told::Lost(what) => {
                 losses.count(what);
                 Said::Nothing

@@ -234,3 +234,21 @@ fn calls_and_refusals_within_messages_of_codex_are_told() {
         assert_eq!(lost(&exported, "calls"), 0, "{agent}: {exported:?}");
     }
 }
+
+#[test]
+fn parts_of_gemini_that_are_not_known_are_told_as_words() {
+    let long = "x".repeat(300);
+    let at = "2026-05-19T10:42:04.510Z";
+    let ran =
+        json!([{"executableCode": {"language": "PYTHON", "code": format!("{long} at the end")}}, {"text": "It ran."}]);
+    let lines = [
+        json!({"sessionId": SESSION, "projectHash": "p", "startTime": at, "kind": "main"}),
+        json!({"id": "m1", "timestamp": at, "type": "user", "content": [{"text": "Run it"}]}),
+        json!({"id": "m2", "timestamp": at, "type": "gemini", "content": ran}),
+    ];
+    let (store, id) = of_lines("session-2026-05-19T10-42-0f6a2c1e.jsonl", &lines);
+    for agent in of_text().into_iter().filter(|agent| *agent != "gemini-cli") {
+        let (text, _) = text(&store, &id, agent);
+        assert!(text.contains("at the end") && text.contains("It ran."), "{agent}: {text}");
+    }
+}
