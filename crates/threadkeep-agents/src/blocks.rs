@@ -23,20 +23,26 @@ pub(crate) fn call(id: &str, name: &str, input: Option<&Value>) -> Block {
 /// The content of a message or of a result as Anthropic's interface has it, and those that are much like it: words, or blocks
 /// that name their type. What a block of an unknown type holds is kept as words.
 pub(crate) fn anthropic(content: &Value) -> Vec<Block> {
-    let words = |block: &Value| match anthropic_block(block) {
-        Ok(Block::Text(words)) => text(&words),
-        Ok(block) => Some(block),
-        Err(block) => text(&text_of(block)),
-    };
+    let said = |block: &Value| known_or_words(anthropic_block(block));
     match content {
         Value::Null => Vec::new(),
-        Value::Array(blocks) => blocks.iter().filter_map(words).collect(),
-        Value::Object(_) => words(content).into_iter().collect(),
+        Value::Array(blocks) => blocks.iter().filter_map(said).collect(),
+        Value::Object(_) => said(content).into_iter().collect(),
         other => text(&text_of(other)).into_iter().collect(),
     }
 }
 
-/// One block of such a content.
+/// A block, or what one of an unknown type holds, as words; nothing for what says nothing.
+pub(crate) fn known_or_words(block: Result<Block, &Value>) -> Option<Block> {
+    match block {
+        Ok(Block::Text(words)) => text(&words),
+        Ok(block) => Some(block),
+        Err(unknown) if unknown.is_null() => None,
+        Err(unknown) => text(&text_of(unknown)),
+    }
+}
+
+/// One block of such a content. The hosts' own tools have a type of result each, whose name ends alike.
 ///
 /// # Errors
 /// A value of no known type is given back.
@@ -51,7 +57,8 @@ pub(crate) fn anthropic_block(block: &Value) -> Result<Block, &Value> {
             let input = ["input", "arguments", "args"].iter().find_map(|key| block.get(key));
             call(first_text(block, &["id", "toolCallId"]), first_text(block, &["name", "toolName"]), input)
         }
-        "tool_result" | "web_search_tool_result" | "mcp_tool_result" | "tool-result" => result(block),
+        "tool_result" | "tool-result" => result(block),
+        kind if kind.ends_with("_tool_result") => result(block),
         "image" | "document" | "image_url" | "imageUrl" => media(block),
         "" if block.is_string() => Block::Text(text_of(block)),
         _ => return Err(block),

@@ -118,22 +118,54 @@ impl Message {
 
     /// What a view says, for formats that say nothing more: the bytes of media are absent, and notes and damage are left out.
     ///
-    /// Gives nothing where there is nothing to say.
+    /// Words that nobody is named for are the person's, those of a role that is not known are put into the person's mouth, and
+    /// all words of a thought are thoughts. Gives nothing where there is nothing to say.
     pub fn of_view(kind: &Kind, view: View) -> Option<Self> {
         if view.damaged || matches!(kind, Kind::Event | Kind::Context) {
             return None;
         }
-        let author = match (kind, view.role.as_ref()) {
-            (Kind::Compaction, _) => Author::System,
-            (_, Some(Role::Assistant)) | (Kind::ToolCall | Kind::Reasoning, None) => Author::Model,
-            (_, Some(Role::Tool)) | (Kind::ToolResult, None) => Author::Tool,
-            (_, Some(Role::System | Role::Developer)) => Author::System,
-            (_, Some(Role::User)) => Author::Person,
+        let (author, standing) = match (kind, view.role.as_ref()) {
+            (Kind::Compaction, _) => (Author::System, Standing::Summary),
+            (Kind::ToolCall | Kind::Reasoning, _) | (_, Some(Role::Assistant)) => (Author::Model, Standing::Said),
+            (_, Some(Role::Tool)) | (Kind::ToolResult, None | Some(Role::Unknown(_))) => (Author::Tool, Standing::Said),
+            (_, Some(Role::System | Role::Developer)) => (Author::System, Standing::Said),
+            (_, Some(Role::User)) | (Kind::Message, None) => (Author::Person, Standing::Said),
+            (Kind::Message, Some(_)) => (Author::Person, Standing::Injected),
             _ => return None,
         };
-        let standing = if *kind == Kind::Compaction { Standing::Summary } else { Standing::Said };
-        let blocks: Vec<Block> = view.parts.into_iter().filter_map(block).collect();
+        let thought = |block| match block {
+            Block::Text(text) if *kind == Kind::Reasoning => Block::Reasoning { text },
+            other => other,
+        };
+        let blocks: Vec<Block> = view.parts.into_iter().filter_map(block).map(thought).collect();
         (!blocks.is_empty()).then_some(Self { standing, usage: view.usage, ..Self::said(author, blocks) })
+    }
+
+    /// The message, which is put into the person's mouth as a whole if a tool says more than results.
+    pub(crate) fn with_tool_as_injected(self) -> Self {
+        let is_result = |block: &Block| matches!(block, Block::Result { .. });
+        if self.author != Author::Tool || self.blocks.iter().all(is_result) {
+            return self;
+        }
+        Self { author: Author::Person, standing: Standing::Injected, ..self }
+    }
+
+    /// The message, with the words that a tool says beside its results as a message of their own: a tool is asked for results alone,
+    /// so what else it says was put into the person's mouth.
+    pub(crate) fn apart(self) -> impl Iterator<Item = Self> {
+        if self.author != Author::Tool || self.standing == Standing::Summary {
+            return [Some(self), None].into_iter().flatten();
+        }
+        let is_result = |block: &Block| matches!(block, Block::Result { .. });
+        let (results, words): (Vec<Block>, Vec<Block>) = self.blocks.into_iter().partition(is_result);
+        let injected = |blocks| Self {
+            standing: Standing::Injected,
+            created_at: self.created_at,
+            ..Self::said(Author::Person, blocks)
+        };
+        let words = (!words.is_empty()).then(|| injected(words));
+        let results = (!results.is_empty()).then_some(Self { blocks: results, ..self });
+        [results, words].into_iter().flatten()
     }
 }
 

@@ -10,11 +10,12 @@ mod store;
 mod tree;
 
 use std::collections::HashSet;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use threadkeep::blocking::Store;
-use threadkeep::{Address, Error, Item, ItemQuery, Result, SourceFile, Thread, ThreadId, View, holds_view};
+use threadkeep::{Address, Error, Item, ItemQuery, Kind, Result, SourceFile, Thread, ThreadId, View, holds_view};
 
 pub use self::install::{Before, Existing, Installed, install, install_store};
 use self::plan::Plan;
@@ -317,14 +318,16 @@ impl<'a, 'b, E: From<Error>> Run<'a, 'b, E> {
             self.exported.records += 1;
             return;
         }
-        if item.source_id.is_some() && !self.told.insert(digest(item)) {
-            // A record that its agent wrote twice says the same.
-            return;
+        match told(&self.export.codecs, item, content, &mut self.told) {
+            Told::Message(message) => {
+                for message in message.apart() {
+                    self.writer.message(&message, &mut self.out);
+                }
+                self.exported.messages += 1;
+            }
+            Told::Lost(what) => self.losses.count(what),
+            Told::Nothing => {}
         }
-        let Some(mut message) = message_of(&self.export.codecs, item, content) else { return };
-        message.created_at = message.created_at.or(Some(item.created_at));
-        self.writer.message(&message, &mut self.out);
-        self.exported.messages += 1;
     }
 
     fn flush(&mut self, from: usize) -> std::result::Result<(), E> {
@@ -347,24 +350,65 @@ impl<'a, 'b, E: From<Error>> Run<'a, 'b, E> {
     }
 }
 
-/// What an item says, whatever format it is in.
-fn message_of(codecs: &[Arc<dyn Codec>], item: &Item, content: &[u8]) -> Option<Message> {
-    if let Some(codec) = codecs.iter().find(|codec| codec.format() == item.format) {
-        return codec.message(&item.kind, content);
+/// What an item says to another agent.
+enum Told {
+    Message(Message),
+    /// It says something that no message can be made of.
+    Lost(&'static str),
+    /// It says nothing, or what was told before.
+    Nothing,
+}
+
+/// What an item says to another agent, whatever format it is in; `before` has what was told.
+fn told(codecs: &[Arc<dyn Codec>], item: &Item, content: &[u8], before: &mut HashSet<u64>) -> Told {
+    let codec = codecs.iter().find(|codec| codec.format() == item.format);
+    let message = match codec {
+        Some(codec) => codec.message(&item.kind, content),
+        None => Message::of_view(&item.kind, own_view(item, content)),
+    };
+    if item.source_id.is_some() && !before.insert(digest(item, message.as_ref().filter(|_| codec.is_some()))) {
+        // A record that its agent wrote twice says the same.
+        return Told::Nothing;
     }
+    match message {
+        Some(message) => Told::Message(Message { created_at: message.created_at.or(Some(item.created_at)), ..message }),
+        None => {
+            let view = codec.map_or_else(|| own_view(item, content), |codec| codec.view(&item.kind, content));
+            unread(item, &view).map_or(Told::Nothing, Told::Lost)
+        }
+    }
+}
+
+/// What an item of a format without a codec says: its view, or its bytes as what its kind says they are.
+fn own_view(item: &Item, content: &[u8]) -> View {
     let plain = || View::text(item.role.clone(), String::from_utf8_lossy(content));
     let view = match holds_view(&item.format) {
         true => serde_json::from_slice(content).unwrap_or_else(|_| plain()),
         false => plain(),
     };
     let role = view.role.clone().or_else(|| item.role.clone());
-    Message::of_view(&item.kind, View { role, ..view })
+    View { role, ..view }
 }
 
-/// What tells a record from others: its id and its bytes.
-fn digest(item: &Item) -> u64 {
+/// What is lost with an item that no message can be made of, if something is: events and settings are none, and some records say
+/// nothing.
+fn unread(item: &Item, view: &View) -> Option<&'static str> {
+    let is_said = !matches!(item.kind, Kind::Event | Kind::Context | Kind::Unknown(_));
+    let says = is_said && !view.to_text().trim().is_empty();
+    says.then_some(if view.damaged { lost::DAMAGE } else { lost::UNREAD })
+}
+
+/// What tells a record from others: its format and its id, and what it says and when, for an agent that writes a record again may
+/// put other settings beside it; its bytes where they are all that is known.
+fn digest(item: &Item, message: Option<&Message>) -> u64 {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(item.source_id.as_deref().unwrap_or_default().as_bytes()).update(&[0]).update(&item.content);
+    hasher.update(item.format.as_bytes()).update(&[0]);
+    hasher.update(item.source_id.as_deref().unwrap_or_default().as_bytes()).update(&[0]);
+    let said = message.map(|message| (message.author, message.standing, &message.blocks, message.created_at));
+    let is_hashed = said.is_some_and(|said| write!(hasher, "{said:?}").is_ok());
+    if !is_hashed {
+        hasher.update(&item.content);
+    }
     hasher.finalize().as_bytes().iter().take(8).fold(0, |digest, byte| (digest << 8) | u64::from(*byte))
 }
 

@@ -18,6 +18,8 @@ mod messages;
 mod own_forms;
 #[path = "export/paired.rs"]
 mod paired;
+#[path = "export/said.rs"]
+mod said;
 #[path = "export/strict.rs"]
 mod strict;
 

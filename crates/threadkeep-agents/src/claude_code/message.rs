@@ -5,7 +5,7 @@ use threadkeep::{Kind, Role, Timestamp, Usage};
 
 use super::facts::usage;
 use super::line::{Line, Tokens};
-use crate::blocks::anthropic_block;
+use crate::blocks::{anthropic_block, known_or_words};
 use crate::conversation::{Author, Block, Message, Standing};
 use crate::json::{read, str_at};
 
@@ -36,9 +36,10 @@ pub(super) fn message(bytes: &[u8]) -> Option<Message> {
         "system" if str_at(&line, "subtype") == "local_command" => {
             (Author::Person, Standing::Injected, line.get("content").unwrap_or(&Value::Null))
         }
+        "summary" => (Author::System, Standing::Summary, line.get("summary").unwrap_or_else(|| content(&line))),
         _ => return None,
     };
-    let blocks: Vec<Block> = blocks(said).into_iter().filter_map(Result::ok).collect();
+    let blocks: Vec<Block> = blocks(said).into_iter().filter_map(known_or_words).collect();
     if blocks.is_empty() {
         return None;
     }

@@ -1,9 +1,10 @@
 //! What a line of a rollout says to another agent, and the items of the conversation for whoever reads them.
 
 use serde_json::Value;
-use threadkeep::{Kind, Role};
+use threadkeep::{Kind, Role, View};
 
 use super::line::Line;
+use crate::blocks::{anthropic_block, known_or_words};
 use crate::conversation::{Author, Block, Message, Standing, arguments_of};
 use crate::json::{one_line, read, str_at, text_of};
 
@@ -77,11 +78,23 @@ fn kept(item: &Value) -> Vec<Block> {
         .ok()
         .and_then(|bytes| read::<Line>(&bytes).ok()?.0.read(&bytes).ok())
         .is_some_and(|reading| reading.kind == Kind::Message);
-    if is_own { known(blocks(item.get("content").unwrap_or(&Value::Null))) } else { Vec::new() }
+    let said = if is_own { known(blocks(item.get("content").unwrap_or(&Value::Null))) } else { Vec::new() };
+    said.into_iter().map(in_words).collect()
+}
+
+/// A call or a result as words: a summary holds none.
+fn in_words(block: Block) -> Block {
+    match block {
+        Block::Call { .. } | Block::Result { .. } => {
+            let parts = block.into_parts();
+            Block::Text(View { parts, ..View::default() }.to_text())
+        }
+        other => other,
+    }
 }
 
 fn known(blocks: Vec<Result<Block, &Value>>) -> Vec<Block> {
-    blocks.into_iter().filter_map(Result::ok).collect()
+    blocks.into_iter().filter_map(known_or_words).collect()
 }
 
 /// The type of an item; the first ones had none.
@@ -105,7 +118,11 @@ fn block(block: &Value) -> Option<Result<Block, &Value>> {
     match str_at(block, "type") {
         "input_image" | "image" => Some(Ok(Block::media_of_url(str_at(block, "image_url"), "image"))),
         "encrypted_content" => None,
-        _ => Some(block.get("text").map(|text| Block::Text(text_of(text))).ok_or(block)),
+        _ => Some(match block.get("text").or_else(|| block.get("refusal")) {
+            Some(words) => Ok(Block::Text(text_of(words))),
+            // Other programs that write rollouts put calls and results into messages.
+            None => anthropic_block(block),
+        }),
     }
 }
 

@@ -8,7 +8,7 @@ use threadkeep::{
     ARTIFACT_FORMAT, Address, Artifact, Branch, BranchId, Item, ItemId, ItemQuery, PROMPT_FORMAT, Receipt, Result, Tree,
 };
 
-use super::{Mask, digest, message_of};
+use super::{Mask, Told, digest, told};
 use crate::codec::Codec;
 use crate::json::mended;
 use crate::writer::{Entry, Losses, Said, lost};
@@ -49,11 +49,9 @@ impl Reading<'_> {
         for branch in tree.branches.iter().filter(|branch| wanted.contains(&branch.id)) {
             let mut parent = branch.parent.and_then(|at| place(&begins, at));
             begins.insert(branch.id, (found.entries.len(), branch.base));
-            let mut told = HashSet::new();
+            let mut before = HashSet::new();
             self.branch(tree, branch, &mut |item| {
-                let is_twice =
-                    item.format != self.codec.format() && item.source_id.is_some() && !told.insert(digest(item));
-                let said = if is_twice { Said::Nothing } else { self.said(tree, item, &mut found.is_changed, losses)? };
+                let said = self.said(tree, item, &mut before, &mut found.is_changed, losses)?;
                 found.entries.push(Entry { parent, said, kind: item.kind.clone(), source_id: item.source_id.clone() });
                 found.items.push(item.id);
                 parent = Some(found.entries.len() - 1);
@@ -77,7 +75,14 @@ impl Reading<'_> {
         }
     }
 
-    fn said(&self, tree: &Tree, item: &Item, is_changed: &mut bool, losses: &mut Losses) -> Result<Said> {
+    fn said(
+        &self,
+        tree: &Tree,
+        item: &Item,
+        before: &mut HashSet<u64>,
+        is_changed: &mut bool,
+        losses: &mut Losses,
+    ) -> Result<Said> {
         *is_changed |= item.redaction.is_some();
         if item.redaction.is_some() && item.content.is_empty() {
             losses.count(lost::REDACTED);
@@ -91,6 +96,10 @@ impl Reading<'_> {
             losses.add(lost::LETTERS, u64::from(mended.is_some()));
             return Ok(Said::Own(mended.unwrap_or_else(|| content.to_vec())));
         }
+        let is_kept = matches!(item.format.as_str(), PROMPT_FORMAT | ARTIFACT_FORMAT);
+        if is_kept && item.source_id.is_some() && !before.insert(digest(item, None)) {
+            return Ok(Said::Nothing);
+        }
         if item.format == PROMPT_FORMAT {
             let mut prompt = self.store.prompt(&tree.thread, Receipt::try_from(item)?.id)?;
             if let Some(text) = (self.mask)(prompt.text.as_bytes()) {
@@ -102,12 +111,13 @@ impl Reading<'_> {
         if item.format == ARTIFACT_FORMAT {
             return Ok(Said::Artifact(Box::new(self.artifact(item)?)));
         }
-        Ok(match message_of(self.codecs, item, content) {
-            Some(mut message) => {
-                message.created_at = message.created_at.or(Some(item.created_at));
-                Said::Message(message)
+        Ok(match told(self.codecs, item, content, before) {
+            Told::Message(message) => Said::Message(message.with_tool_as_injected()),
+            Told::Lost(what) => {
+                losses.count(what);
+                Said::Nothing
             }
-            None => Said::Nothing,
+            Told::Nothing => Said::Nothing,
         })
     }
 

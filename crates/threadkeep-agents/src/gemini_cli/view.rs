@@ -34,7 +34,7 @@ pub(super) fn message(kind: &Kind, bytes: &[u8]) -> Option<Message> {
         (_, Role::Tool) => (Author::Tool, Standing::Said),
         (_, _) => (Author::Person, Standing::Said),
     };
-    let blocks: Vec<Block> = pieces(kind, &record).into_iter().filter_map(Result::ok).collect();
+    let blocks: Vec<Block> = pieces(kind, &record).into_iter().map(block_of).collect();
     let model = Some(str_at(&record, "model").to_owned()).filter(|model| !model.is_empty());
     (!blocks.is_empty()).then(|| Message {
         standing,
@@ -75,8 +75,13 @@ fn tokens(kind: &Kind, record: &Value) -> Option<Usage> {
 fn parts(piece: Piece) -> Vec<Part> {
     match piece {
         Ok(block) => block.into_parts(),
-        Err(text) => vec![Part::Note { text }],
+        Err(text) => vec![Part::Note { text: one_line(&text, NOTE_CHARS) }],
     }
+}
+
+/// A piece for another agent: what one of no known kind holds is words.
+fn block_of(piece: Piece) -> Block {
+    piece.unwrap_or_else(Block::Text)
 }
 
 /// Whether a call of the record has no result in it: then a message of its own brings it.
@@ -153,7 +158,7 @@ fn piece(piece: &Value) -> Piece {
                 Ok(Block::Reasoning { text: text_of(text) })
             }
             Some(text) => Ok(Block::Text(text_of(text))),
-            None => Err(one_line(&text_of(other), NOTE_CHARS)),
+            None => Err(text_of(other)),
         },
     }
 }
@@ -193,7 +198,7 @@ fn result(response: &Value, call_id: &str, failed: bool) -> Block {
     let is_error = failed || body.get("error").is_some_and(|error| !error.is_null());
     let mut content = vec![Block::Text(text_of(said.unwrap_or(body)))];
     // Pictures stand beside the response.
-    content.extend(list(response, "parts").iter().map(piece).filter_map(Result::ok));
+    content.extend(list(response, "parts").iter().map(piece).map(block_of));
     Block::Result { id: call_id.to_owned(), content, is_error }
 }
 

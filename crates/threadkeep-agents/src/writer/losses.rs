@@ -34,6 +34,9 @@ pub(crate) mod lost {
     pub(crate) const BASE: &str = "history of another session, which this one stands on and which is not in the store";
     /// What was redacted.
     pub(crate) const REDACTED: &str = "records that were redacted";
+    /// What no message can be made of.
+    pub(crate) const UNREAD: &str =
+        "messages, calls, results, thoughts or summaries in a form that no message can be made of";
     /// Damage.
     pub(crate) const DAMAGE: &str = "damaged parts of the file that it was imported from";
     /// Characters that are none.
