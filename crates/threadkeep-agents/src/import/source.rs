@@ -30,6 +30,9 @@ use crate::text::Text;
 const BATCH_RECORDS: usize = 1024;
 /// … or this many bytes.
 const BATCH_BYTES: usize = 2 << 20;
+/// A step of a session that waited and is read again from its beginning is so many times larger: whether there is anything new in
+/// it is seen at its end alone.
+const READ_AGAIN: usize = 16;
 /// How much of a file is held until something is said in it.
 const MOST_UNPLACED: usize = 100_000;
 const MOST_UNPLACED_BYTES: usize = 64 << 20;
@@ -499,7 +502,9 @@ impl<'a> Run<'a> {
     fn write_if_full(&mut self, workspaces: &mut HashMap<PathBuf, Workspace>) -> Result<(), Failure> {
         // What waits is looked at again when as much has come to it.
         let (count, bytes) = self.waiting;
-        let is_full = self.batch.len() >= BATCH_RECORDS.max(2 * count) || self.bytes >= BATCH_BYTES.max(2 * bytes);
+        let most = if self.was_unfinished && !self.import.shape.grows() { READ_AGAIN } else { 1 };
+        let is_full =
+            self.batch.len() >= most * BATCH_RECORDS.max(2 * count) || self.bytes >= most * BATCH_BYTES.max(2 * bytes);
         if !is_full || self.import.shape.grows() {
             return if is_full { self.write(workspaces, false) } else { Ok(()) };
         }
@@ -592,8 +597,9 @@ impl<'a> Run<'a> {
         if self.batch.is_empty() && self.stored.as_ref() == Some(&source) && head.is_none() && facts == self.said {
             return Ok(());
         }
+        let has_more = !companions.is_empty() || !findings.marks.is_empty();
         if self.live.is_none() {
-            self.is_whole = end && companions.is_empty() && findings.marks.is_empty() && self.may_be_sent(&facts);
+            self.is_whole = end && !has_more && self.may_be_sent(&facts);
             if !self.is_whole {
                 self.import.flight.land();
             }
@@ -602,6 +608,11 @@ impl<'a> Run<'a> {
         let segments = self.segments(&thread)?;
         // What was settled with the parts is remembered, too.
         source.state = self.state();
+        let is_new = segments.iter().any(|segment| matches!(segment.part, ImportPart::Item { .. }));
+        if end && !has_more && !is_new && facts == self.said && self.stored.as_ref() == Some(&source) {
+            // A session that waits is read at every import; a step without anything new would make its thread the latest.
+            return Ok(());
+        }
         let batch = ImportBatch {
             expected: self.stored.as_ref().map(|stored| (stored.consumed, stored.prefix)),
             replace: std::mem::take(&mut self.replace),
