@@ -15,6 +15,7 @@ mod files;
 mod flight;
 mod identity;
 mod packed;
+mod places;
 mod prefix;
 mod report;
 mod source;
@@ -31,7 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use threadkeep::blocking::{Store, Workspace};
 use threadkeep::{Error, Hash, Result, SourceFile, SourceStamp, ThreadId, ThreadPatch};
 
-use crate::codec::{Codec, Shape};
+use crate::codec::{self, Codec, Shape};
 use crate::document::Document;
 use crate::segments::Segment;
 use crate::text;
@@ -608,11 +609,32 @@ impl<'a> Importer<'a> {
             Origin::File => {}
         }
         let head = files::head(&file.path).map_err(|error| error.to_string())?;
-        let codec = self.codecs.iter().find(|codec| codec.detect(&file.path, &head));
-        match codec {
-            Some(codec) => Ok(Some((head, Arc::clone(codec)))),
-            None if file.named => Err("no known agent's session file".to_owned()),
-            None => Ok(None),
+        let known = |head: &[u8]| self.codecs.iter().find(|codec| codec.detect(&file.path, head)).cloned();
+        if let Some(codec) = known(&head) {
+            return Ok(Some((head, codec)));
+        }
+        let may_be_lines = codec::is_lines(&file.path) || head.starts_with(&[0]);
+        let mut is_readable = files::has_record(&head);
+        if may_be_lines && !is_readable {
+            let behind = files::head_behind_damage(&file.path).map_err(|error| error.to_string())?;
+            is_readable = behind.is_some();
+            let found = behind.and_then(|head| known(&head).map(|codec| (head, codec)));
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        let is_blank = head.iter().all(u8::is_ascii_whitespace);
+        let is_its = |agent: &str| self.codecs.iter().any(|codec| codec.agent() == agent);
+        match places::keeper(&file.path).filter(|agent| is_its(agent) && !is_blank) {
+            _ if file.named => Err("no known agent's session file".to_owned()),
+            Some(agent) if !is_readable => {
+                Err(format!("{agent} keeps a session in this file, and no record of it can be read"))
+            }
+            // Another agent may write such files, too.
+            Some(agent) if !crate::codecs().iter().any(|codec| codec.detect(&file.path, &head)) => {
+                Err(format!("{agent} keeps a session in this file, and nothing in it is known of its sessions"))
+            }
+            _ => Ok(None),
         }
     }
 

@@ -9,6 +9,8 @@ mod ahead;
 mod asides;
 #[path = "import/changes.rs"]
 mod changes;
+#[path = "import/damage.rs"]
+mod damage;
 #[path = "import/databases.rs"]
 mod databases;
 #[path = "import/documents.rs"]

@@ -14,10 +14,12 @@ use super::database::Session;
 use super::report::ImportReport;
 use crate::codec::Codec;
 use crate::homes::Home;
-use crate::segments::{MAX_LINE_BYTES, Position};
+use crate::segments::{MAX_LINE_BYTES, Position, Segment, Segments};
 
 /// How much of a file a codec sees to recognise it.
 const HEAD_BYTES: u64 = 64 << 10;
+/// How far behind damage at its beginning the first record of a file is looked for.
+const MOST_DAMAGE_BYTES: usize = 64 << 20;
 /// How deep folders are searched; agents nest five levels.
 const MAX_LEVELS: usize = 16;
 const READ_BUFFER: usize = 256 << 10;
@@ -259,6 +261,28 @@ pub(super) fn head(path: &Path) -> io::Result<Vec<u8>> {
         input.take(MAX_LINE_BYTES as u64).read_until(b'\n', &mut head)?;
     }
     Ok(head)
+}
+
+/// What a codec is shown of a file of lines that begins with damage: its first bytes behind that, from the first whole record on.
+/// After a power cut a file may begin with NULs in the place of what was in it.
+pub(super) fn head_behind_damage(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let input = open(path)?.take(MOST_DAMAGE_BYTES as u64);
+    let mut head = Vec::new();
+    for segment in Segments::new(input).with_max_line(MOST_DAMAGE_BYTES) {
+        let segment = segment?;
+        if !head.is_empty() || matches!(segment, Segment::Record { .. }) {
+            segment.write_to(&mut head)?;
+        }
+        if head.len() as u64 >= HEAD_BYTES {
+            break;
+        }
+    }
+    Ok(Some(head).filter(|head| !head.is_empty()))
+}
+
+/// Whether a whole record stands in these first bytes of a file of lines.
+pub(super) fn has_record(head: &[u8]) -> bool {
+    Segments::new(head).map_while(Result::ok).any(|segment| matches!(segment, Segment::Record { .. }))
 }
 
 /// Opens a file for reading, decompressed.
