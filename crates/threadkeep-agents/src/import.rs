@@ -40,7 +40,7 @@ pub(crate) use asides::state_of_codec;
 use asides::{Asides, Lists};
 pub use companions::CompanionCounts;
 use database::Database;
-use files::{Found, Origin};
+use files::{Found, Link, Origin};
 pub use files::{Measure, measure};
 use flight::{Flight, Landed};
 use report::Outcome;
@@ -139,10 +139,11 @@ impl<'a> Importer<'a> {
             let reason = format!("`{agent}` is not known; known are {known}");
             return Err(Error::Invalid { field: "agent", reason });
         }
-        let found = files::find(paths, !self.options.happened, &self.codecs, &mut self.report);
+        let (found, links) = files::find(paths, !self.options.happened, &self.codecs, &mut self.report);
         if found.len() >= STAMPS_FROM {
             self.stamps = Some(self.load_stamps()?);
         }
+        self.tell_of(&links)?;
         let mut sessions = Vec::with_capacity(found.len());
         for file in found {
             self.open_up(file, &mut sessions)?;
@@ -174,6 +175,19 @@ impl<'a> Importer<'a> {
         self.report.changed = self.touched.into_keys().collect();
         self.report.changed.sort();
         Ok(self.report)
+    }
+
+    /// Says which links are not followed, unless all that is seen behind them was imported by its own path.
+    fn tell_of(&mut self, links: &[Link]) -> Result<()> {
+        for link in links {
+            let is_known = |path: &PathBuf| Ok(self.stamp(&files::key_of(path))?.is_some());
+            let known: Result<Vec<bool>> = link.sessions.iter().map(is_known).collect();
+            if !known?.iter().all(|is_known| *is_known) {
+                let reason = "it is a link, which is not followed; name it to import the sessions that it leads to";
+                self.report.problem(&link.path.display().to_string(), reason);
+            }
+        }
+        Ok(())
     }
 
     /// Leaves out files of which a database has the session, in this run or an earlier one.

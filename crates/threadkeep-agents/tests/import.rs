@@ -23,6 +23,8 @@ mod forks;
 mod large;
 #[path = "import/lines.rs"]
 mod lines;
+#[path = "import/links.rs"]
+mod links;
 #[path = "import/masking.rs"]
 mod masking;
 #[path = "import/tasks.rs"]
