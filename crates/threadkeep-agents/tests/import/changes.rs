@@ -298,3 +298,36 @@ fn a_file_that_fails_midway_keeps_what_was_read_and_is_tried_again() {
     assert_eq!(import(&store, &path).files.unchanged, 1);
     assert!(store.verify(&id).unwrap().is_intact());
 }
+
+/// Several files may belong to one thread, which is counted once: as new where it was made in this import.
+#[test]
+fn a_thread_of_several_files_is_counted_once() {
+    let (folder, store) = open();
+    let homes = folder.path().join("homes");
+    let lines = conversation();
+    let put = |name: &str, lines: &[String]| {
+        let path = homes.join(name).join(format!("{SESSION}.jsonl"));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        write(&path, lines, "\n");
+    };
+    put("a", &lines[..2]);
+    put("b", &lines[..3]);
+    put("c", &lines[..2]);
+    std::fs::write(homes.join("title.jsonl"), "{\"type\":\"summary\",\"summary\":\"a title\",\"leafUuid\":\"x\"}\n")
+        .unwrap();
+    let counts = |report: &ImportReport| (report.threads.new, report.threads.updated, report.threads.unchanged);
+    let look = ImportOptions { dry_run: true, ..ImportOptions::default() };
+    let look = || Importer::new(&store, look.clone()).run(&[homes.clone()], &mut |_| {}).unwrap();
+    assert_eq!(counts(&look()), (1, 0, 0));
+    let report = import(&store, &homes);
+    assert_eq!((counts(&report), report.files.read), ((1, 0, 0), 4), "what has no conversation is no thread");
+    assert_eq!(counts(&import(&store, &homes)), (0, 0, 1));
+    put("c", &lines);
+    assert_eq!(counts(&look()), (0, 1, 0));
+    let grown = import(&store, &homes);
+    assert_eq!(counts(&grown), (0, 1, 0));
+    // Reports of several imports are added up in the same way.
+    let mut sum = report;
+    sum.add_report(&grown);
+    assert_eq!(counts(&sum), (1, 0, 0));
+}
