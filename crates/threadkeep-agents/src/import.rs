@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use threadkeep::blocking::{Store, Workspace};
 use threadkeep::{Error, Hash, Result, SourceFile, SourceStamp, ThreadId, ThreadPatch};
@@ -47,6 +48,13 @@ use report::Outcome;
 pub use report::{FileCounts, ImportReport, ItemCounts, Problem, ThreadCounts, Waiting};
 use source::{Done, Failure, Import};
 
+/// How long is waited for another program that is at work on the thread of a file, and in vain for all files together: another
+/// import is done with a file after a moment, and a program that works in a thread may do so for hours.
+const FILE_PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two tries.
+const SHORTEST_WAIT: Duration = Duration::from_millis(10);
+const LONGEST_WAIT: Duration = Duration::from_millis(200);
 /// From this many files on, what is known of all files is read at once instead of one by one.
 const STAMPS_FROM: usize = 16;
 const CODEX: &str = "codex";
@@ -102,6 +110,8 @@ pub struct Importer<'a> {
     flight: Rc<Flight>,
     /// Lists of sessions that were read.
     lists: Lists,
+    /// How much longer is waited in vain for other programs.
+    patience: Duration,
 }
 
 impl<'a> Importer<'a> {
@@ -124,6 +134,7 @@ impl<'a> Importer<'a> {
             touched: HashMap::new(),
             flight: Rc::default(),
             lists: Lists::default(),
+            patience: PATIENCE,
         }
     }
 
@@ -484,7 +495,17 @@ impl<'a> Importer<'a> {
         let (flight, dry_run) = (Rc::clone(&self.flight), self.options.dry_run);
         let import =
             Import { store: self.store, codec: &**codec, file, shape, dry_run, asides, flight: &flight, is_unknown };
-        match import.run(taken, &mut self.workspaces) {
+        let mut waited = Duration::ZERO;
+        let done = loop {
+            match import.run(taken.clone(), &mut self.workspaces) {
+                Err(failure) if failure.passes() && self.waits(&mut waited) => {}
+                done => break done,
+            }
+        };
+        if done.is_err() {
+            self.patience = self.patience.saturating_sub(waited);
+        }
+        match done {
             Ok(Done::Sent) => {
                 self.wrote = true;
                 Ok(())
@@ -492,6 +513,20 @@ impl<'a> Importer<'a> {
             Ok(Done::Stored(outcome)) => self.stored(file, outcome),
             Err(failure) => self.failed(file, failure),
         }
+    }
+
+    /// Waits a little for another program that is at work on a thread; says whether that was worth it. Nothing of this import is in
+    /// its way: what was sent before was waited for, and holds no claim.
+    fn waits(&self, waited: &mut Duration) -> bool {
+        let is_stopped = self.options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
+        let longest = FILE_PATIENCE.min(self.patience);
+        if is_stopped || *waited >= longest {
+            return false;
+        }
+        let wait = (*waited).clamp(SHORTEST_WAIT, LONGEST_WAIT).min(longest - *waited);
+        std::thread::sleep(wait);
+        *waited += wait;
+        true
     }
 
     /// Reports a file of which all is stored, behind those that were sent before.
@@ -511,6 +546,9 @@ impl<'a> Importer<'a> {
             Failure::Taken(id) => self.report.failed(file, &format!("its id {id} is taken")),
             Failure::Overtaken => {
                 self.report.failed(file, "another import of this file is running or has gone on; import it again");
+            }
+            Failure::Store(error @ Error::ClaimHeld { .. }) => {
+                self.report.failed(file, &format!("{error}; import it again when that has ended"));
             }
             Failure::Store(error) if concerns_one_file(&error) => self.report.failed(file, &error.to_string()),
             Failure::Store(error) => return Err(error),
@@ -552,6 +590,11 @@ impl<'a> Importer<'a> {
                     self.import_again(&file, taken)?;
                 }
                 Failure::Overtaken if is_unknown => self.import_again(&file, taken)?,
+                // Another import has gone on with it between the look at the store and the step.
+                failure if failure.passes() && self.waits(&mut Duration::default()) => {
+                    self.patience = self.patience.saturating_sub(LONGEST_WAIT);
+                    self.import_again(&file, taken)?;
+                }
                 failure => self.failed(&file, failure)?,
             }
         }

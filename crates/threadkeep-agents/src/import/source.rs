@@ -53,6 +53,13 @@ pub(super) enum Failure {
     Overtaken,
 }
 
+impl Failure {
+    /// Whether it is for another program that is at work on the file or its thread, so that trying again may help.
+    pub(super) fn passes(&self) -> bool {
+        matches!(self, Self::Overtaken | Self::Store(Error::ClaimHeld { .. }))
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Store(error)
