@@ -585,8 +585,7 @@ impl<'a> Run<'a> {
             return Ok(());
         };
         if self.import.dry_run {
-            self.count_only();
-            return Ok(());
+            return self.count_only(&thread);
         }
         self.remembered.facts = facts.clone();
         self.remembered.companions.clone_from(&self.earlier.companions);
@@ -762,13 +761,18 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn count_only(&mut self) {
+    /// Counts what would be stored: of a thread that is there, what is new.
+    fn count_only(&mut self, thread: &ThreadId) -> Result<(), Failure> {
+        if self.exists {
+            self.segments(thread)?;
+        }
         for pending in self.batch.drain(..) {
             if let Pending::Record { .. } = pending {
                 self.outcome.items.imported += 1;
             }
         }
         self.bytes = 0;
+        Ok(())
     }
 
     fn open(

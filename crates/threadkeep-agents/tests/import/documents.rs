@@ -4,6 +4,7 @@ use std::path::Path;
 
 use threadkeep::blocking::Store;
 use threadkeep::{ItemQuery, ListQuery, StoreOptions, Thread, ThreadId, ThreadPatch};
+use threadkeep_agents::import::{ImportOptions, Importer};
 
 use super::{given_back, import};
 
@@ -124,6 +125,9 @@ fn a_session_that_waits_is_not_the_latest_for_having_been_looked_at() {
         threads.into_iter().map(|thread| (thread.id, thread.items)).collect::<Vec<_>>()
     };
     let before = listed();
+    let look = ImportOptions { dry_run: true, ..ImportOptions::default() };
+    let look = Importer::new(&store, look).run(std::slice::from_ref(&homes), &mut |_| {}).unwrap();
+    assert_eq!((look.items.imported, look.threads.updated, look.threads.unchanged), (0, 0, 3), "{look:?}");
     for _ in 0..2 {
         let report = import(&store, &homes);
         assert_eq!((report.items.imported, report.files.failed, report.waiting.len()), (0, 0, 2), "{report:?}");
