@@ -684,7 +684,7 @@ impl<'a> Importer<'a> {
         let is_its = |agent: &str| self.codecs.iter().any(|codec| codec.agent() == agent);
         match places::keeper(&file.path).filter(|agent| is_its(agent) && !is_blank) {
             _ if file.named => Err("no known agent's session file".to_owned()),
-            Some(agent) if !is_readable => {
+            Some(agent) if may_be_lines && !is_readable => {
                 Err(format!("{agent} keeps a session in this file, and no record of it can be read"))
             }
             // Another agent may write such files, too.

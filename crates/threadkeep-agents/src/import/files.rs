@@ -261,7 +261,7 @@ impl LinkLook<'_> {
         self.left = left;
         match std::fs::symlink_metadata(target) {
             Ok(meta) if meta.is_file() && meta.len() > 0 && self.is_session(path) => {
-                self.sessions.push(target.to_owned())
+                self.sessions.push(target.to_owned());
             }
             Ok(meta) if meta.is_dir() && levels > 0 => {
                 for entry in std::fs::read_dir(target).into_iter().flatten().flatten() {

@@ -318,7 +318,7 @@ fn a_thread_of_several_files_is_counted_once() {
         .unwrap();
     let counts = |report: &ImportReport| (report.threads.new, report.threads.updated, report.threads.unchanged);
     let look = ImportOptions { dry_run: true, ..ImportOptions::default() };
-    let look = || Importer::new(&store, look.clone()).run(&[homes.clone()], &mut |_| {}).unwrap();
+    let look = || Importer::new(&store, look.clone()).run(std::slice::from_ref(&homes), &mut |_| {}).unwrap();
     assert_eq!(counts(&look()), (1, 0, 0));
     let report = import(&store, &homes);
     assert_eq!((counts(&report), report.files.read), ((1, 0, 0), 4), "what has no conversation is no thread");
