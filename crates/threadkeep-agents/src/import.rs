@@ -16,6 +16,7 @@ mod flight;
 mod identity;
 mod masks;
 mod packed;
+mod places;
 mod prefix;
 mod report;
 mod source;
@@ -28,11 +29,12 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use threadkeep::blocking::{Store, Workspace};
 use threadkeep::{Error, Hash, Result, SourceFile, SourceStamp, ThreadId, ThreadPatch};
 
-use crate::codec::{Codec, Shape};
+use crate::codec::{self, Codec, Shape};
 use crate::document::Document;
 use crate::segments::Segment;
 use crate::text;
@@ -40,13 +42,20 @@ pub(crate) use asides::state_of_codec;
 use asides::{Asides, Lists};
 pub use companions::CompanionCounts;
 use database::Database;
-use files::{Found, Origin};
+use files::{Found, Link, Origin};
 pub use files::{Measure, measure};
 use flight::{Flight, Landed};
 use report::Outcome;
 pub use report::{FileCounts, ImportReport, ItemCounts, Problem, ThreadCounts, Waiting};
 use source::{Done, Failure, Import};
 
+/// How long is waited for another program that is at work on the thread of a file, and in vain for all files together: another
+/// import is done with a file after a moment, and a program that works in a thread may do so for hours.
+const FILE_PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two tries.
+const SHORTEST_WAIT: Duration = Duration::from_millis(10);
+const LONGEST_WAIT: Duration = Duration::from_millis(200);
 /// From this many files on, what is known of all files is read at once instead of one by one.
 const STAMPS_FROM: usize = 16;
 const CODEX: &str = "codex";
@@ -102,6 +111,8 @@ pub struct Importer<'a> {
     flight: Rc<Flight>,
     /// Lists of sessions that were read.
     lists: Lists,
+    /// How much longer is waited in vain for other programs.
+    patience: Duration,
 }
 
 impl<'a> Importer<'a> {
@@ -124,6 +135,7 @@ impl<'a> Importer<'a> {
             touched: HashMap::new(),
             flight: Rc::default(),
             lists: Lists::default(),
+            patience: PATIENCE,
         }
     }
 
@@ -139,10 +151,11 @@ impl<'a> Importer<'a> {
             let reason = format!("`{agent}` is not known; known are {known}");
             return Err(Error::Invalid { field: "agent", reason });
         }
-        let found = files::find(paths, !self.options.happened, &self.codecs, &mut self.report);
+        let (found, links) = files::find(paths, !self.options.happened, &self.codecs, &mut self.report);
         if found.len() >= STAMPS_FROM {
             self.stamps = Some(self.load_stamps()?);
         }
+        self.tell_of(&links)?;
         let mut sessions = Vec::with_capacity(found.len());
         for file in found {
             self.open_up(file, &mut sessions)?;
@@ -174,6 +187,19 @@ impl<'a> Importer<'a> {
         self.report.changed = self.touched.into_keys().collect();
         self.report.changed.sort();
         Ok(self.report)
+    }
+
+    /// Says which links are not followed, unless all that is seen behind them was imported by its own path.
+    fn tell_of(&mut self, links: &[Link]) -> Result<()> {
+        for link in links {
+            let is_known = |path: &PathBuf| Ok(self.stamp(&files::key_of(path))?.is_some());
+            let known: Result<Vec<bool>> = link.sessions.iter().map(is_known).collect();
+            if !known?.iter().all(|is_known| *is_known) {
+                let reason = "it is a link, which is not followed; name it to import the sessions that it leads to";
+                self.report.problem(&link.path.display().to_string(), reason);
+            }
+        }
+        Ok(())
     }
 
     /// Leaves out files of which a database has the session, in this run or an earlier one.
@@ -470,7 +496,17 @@ impl<'a> Importer<'a> {
         let (flight, dry_run) = (Rc::clone(&self.flight), self.options.dry_run);
         let import =
             Import { store: self.store, codec: &**codec, file, shape, dry_run, asides, flight: &flight, is_unknown };
-        match import.run(taken, &mut self.workspaces) {
+        let mut waited = Duration::ZERO;
+        let done = loop {
+            match import.run(taken.clone(), &mut self.workspaces) {
+                Err(failure) if failure.passes() && self.waits(&mut waited) => {}
+                done => break done,
+            }
+        };
+        if done.is_err() {
+            self.patience = self.patience.saturating_sub(waited);
+        }
+        match done {
             Ok(Done::Sent) => {
                 self.wrote = true;
                 Ok(())
@@ -478,6 +514,20 @@ impl<'a> Importer<'a> {
             Ok(Done::Stored(outcome)) => self.stored(file, outcome),
             Err(failure) => self.failed(file, failure),
         }
+    }
+
+    /// Waits a little for another program that is at work on a thread; says whether that was worth it. Nothing of this import is in
+    /// its way: what was sent before was waited for, and holds no claim.
+    fn waits(&self, waited: &mut Duration) -> bool {
+        let is_stopped = self.options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
+        let longest = FILE_PATIENCE.min(self.patience);
+        if is_stopped || *waited >= longest {
+            return false;
+        }
+        let wait = (*waited).clamp(SHORTEST_WAIT, LONGEST_WAIT).min(longest - *waited);
+        std::thread::sleep(wait);
+        *waited += wait;
+        true
     }
 
     /// Reports a file of which all is stored, behind those that were sent before.
@@ -497,6 +547,9 @@ impl<'a> Importer<'a> {
             Failure::Taken(id) => self.report.failed(file, &format!("its id {id} is taken")),
             Failure::Overtaken => {
                 self.report.failed(file, "another import of this file is running or has gone on; import it again");
+            }
+            Failure::Store(error @ Error::ClaimHeld { .. }) => {
+                self.report.failed(file, &format!("{error}; import it again when that has ended"));
             }
             Failure::Store(error) if concerns_one_file(&error) => self.report.failed(file, &error.to_string()),
             Failure::Store(error) => return Err(error),
@@ -538,6 +591,11 @@ impl<'a> Importer<'a> {
                     self.import_again(&file, taken)?;
                 }
                 Failure::Overtaken if is_unknown => self.import_again(&file, taken)?,
+                // Another import has gone on with it between the look at the store and the step.
+                failure if failure.passes() && self.waits(&mut Duration::default()) => {
+                    self.patience = self.patience.saturating_sub(LONGEST_WAIT);
+                    self.import_again(&file, taken)?;
+                }
                 failure => self.failed(&file, failure)?,
             }
         }
@@ -609,11 +667,32 @@ impl<'a> Importer<'a> {
             Origin::File => {}
         }
         let head = files::head(&file.path).map_err(|error| error.to_string())?;
-        let codec = self.codecs.iter().find(|codec| codec.detect(&file.path, &head));
-        match codec {
-            Some(codec) => Ok(Some((head, Arc::clone(codec)))),
-            None if file.named => Err("no known agent's session file".to_owned()),
-            None => Ok(None),
+        let known = |head: &[u8]| self.codecs.iter().find(|codec| codec.detect(&file.path, head)).cloned();
+        if let Some(codec) = known(&head) {
+            return Ok(Some((head, codec)));
+        }
+        let may_be_lines = codec::is_lines(&file.path) || head.starts_with(&[0]);
+        let mut is_readable = files::has_record(&head);
+        if may_be_lines && !is_readable {
+            let behind = files::head_behind_damage(&file.path).map_err(|error| error.to_string())?;
+            is_readable = behind.is_some();
+            let found = behind.and_then(|head| known(&head).map(|codec| (head, codec)));
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        let is_blank = head.iter().all(u8::is_ascii_whitespace);
+        let is_its = |agent: &str| self.codecs.iter().any(|codec| codec.agent() == agent);
+        match places::keeper(&file.path).filter(|agent| is_its(agent) && !is_blank) {
+            _ if file.named => Err("no known agent's session file".to_owned()),
+            Some(agent) if may_be_lines && !is_readable => {
+                Err(format!("{agent} keeps a session in this file, and no record of it can be read"))
+            }
+            // Another agent may write such files, too.
+            Some(agent) if !crate::codecs().iter().any(|codec| codec.detect(&file.path, &head)) => {
+                Err(format!("{agent} keeps a session in this file, and nothing in it is known of its sessions"))
+            }
+            _ => Ok(None),
         }
     }
 

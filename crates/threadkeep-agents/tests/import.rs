@@ -9,6 +9,8 @@ mod ahead;
 mod asides;
 #[path = "import/changes.rs"]
 mod changes;
+#[path = "import/damage.rs"]
+mod damage;
 #[path = "import/databases.rs"]
 mod databases;
 #[path = "import/documents.rs"]
@@ -21,6 +23,8 @@ mod forks;
 mod large;
 #[path = "import/lines.rs"]
 mod lines;
+#[path = "import/links.rs"]
+mod links;
 #[path = "import/masking.rs"]
 mod masking;
 #[path = "import/tasks.rs"]

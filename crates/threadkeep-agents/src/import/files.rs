@@ -11,15 +11,21 @@ use serde::Serialize;
 use threadkeep::{SourceStamp, Timestamp};
 
 use super::database::Session;
+use super::places::keeper;
 use super::report::ImportReport;
-use crate::codec::Codec;
+use crate::codec::{Codec, Shape};
 use crate::homes::Home;
-use crate::segments::{MAX_LINE_BYTES, Position};
+use crate::segments::{MAX_LINE_BYTES, Position, Segment, Segments};
 
 /// How much of a file a codec sees to recognise it.
 const HEAD_BYTES: u64 = 64 << 10;
+/// How far behind damage at its beginning the first record of a file is looked for.
+const MOST_DAMAGE_BYTES: usize = 64 << 20;
 /// How deep folders are searched; agents nest five levels.
 const MAX_LEVELS: usize = 16;
+/// How deep, and at how many files and folders, is looked behind a link that is not followed: to say whether sessions are there.
+const LEVELS_BEHIND_LINK: usize = 6;
+const MOST_BEHIND_LINK: usize = 2_048;
 const READ_BUFFER: usize = 256 << 10;
 /// The longest file that says nothing: `{}` and a line end.
 const EMPTY_BYTES: u64 = 3;
@@ -120,7 +126,11 @@ pub fn measure(home: &Home) -> Measure {
     let is_wanted = |path: &Path| !home.is_read || may_be_session(&codecs, path);
     let mut found = Vec::new();
     match home.path.metadata() {
-        Ok(meta) if meta.is_dir() => walk(&home.path, MAX_LEVELS, &is_wanted, &mut found, &mut ignored),
+        Ok(meta) if meta.is_dir() => {
+            let mut walk = Walk { is_wanted: &is_wanted, found, links: Vec::new(), report: &mut ignored };
+            walk.folder(&home.path, MAX_LEVELS);
+            found = walk.found;
+        }
         Ok(meta) if meta.is_file() => found.push(describe(home.path.clone(), &meta, true)),
         _ => {}
     }
@@ -131,23 +141,37 @@ pub fn measure(home: &Home) -> Measure {
     measure
 }
 
-/// Finds the files, each once.
+/// Finds the files, each once, and the links among them that lead to sessions elsewhere.
 ///
 /// `named` says whether the caller means each of the paths, so that one that is gone, or that no codec knows, is a problem.
-pub(super) fn find(paths: &[PathBuf], named: bool, codecs: &[Arc<dyn Codec>], report: &mut ImportReport) -> Vec<Found> {
+pub(super) fn find(
+    paths: &[PathBuf],
+    named: bool,
+    codecs: &[Arc<dyn Codec>],
+    report: &mut ImportReport,
+) -> (Vec<Found>, Vec<Link>) {
     let is_wanted = |path: &Path| may_be_session(codecs, path);
-    let mut found = Vec::new();
+    let (mut walk, mut roots) =
+        (Walk { is_wanted: &is_wanted, found: Vec::new(), links: Vec::new(), report }, Vec::new());
     for path in paths {
         // Links on the way to what the caller named are the caller's; below that none is followed.
         match path.canonicalize().and_then(|path| path.metadata().map(|meta| (path, meta))) {
-            Ok((path, meta)) if meta.is_dir() => walk(&path, MAX_LEVELS, &is_wanted, &mut found, report),
-            Ok((path, meta)) if meta.is_file() => found.push(describe(path, &meta, named)),
+            Ok((path, meta)) if meta.is_dir() => {
+                walk.folder(&path, MAX_LEVELS);
+                roots.push(path);
+            }
+            Ok((path, meta)) if meta.is_file() => {
+                walk.found.push(describe(path.clone(), &meta, named));
+                roots.push(path);
+            }
             Err(error) if !named && error.kind() == io::ErrorKind::NotFound => {}
-            Ok((path, _)) => fail(&path, "it is neither a file nor a folder", report),
-            Err(error) => fail(path, &error.to_string(), report),
+            Ok((path, _)) => fail(&path, "it is neither a file nor a folder", walk.report),
+            Err(error) => fail(path, &error.to_string(), walk.report),
         }
     }
-    each_conversation(found, codecs)
+    let Walk { found, links, .. } = walk;
+    let links = links.into_iter().filter_map(|link| Link::look(link, &roots, codecs)).collect();
+    (each_conversation(found, codecs), links)
 }
 
 /// The files in the order of their paths, each once; of a conversation that its agent keeps twice the one that has more of it.
@@ -169,25 +193,93 @@ fn each_conversation(mut found: Vec<Found>, codecs: &[Arc<dyn Codec>]) -> Vec<Fo
     found
 }
 
-fn walk(
-    folder: &Path,
-    levels: usize,
-    is_wanted: &dyn Fn(&Path) -> bool,
-    found: &mut Vec<Found>,
-    report: &mut ImportReport,
-) {
-    let entries = match std::fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) => return fail(folder, &error.to_string(), report),
-    };
-    for entry in entries.flatten() {
-        let path = entry.path();
-        match entry.metadata() {
-            Ok(meta) if meta.is_dir() && levels > 0 => walk(&path, levels - 1, is_wanted, found, report),
-            Ok(meta) if meta.is_file() && is_wanted(&path) => found.push(describe(path, &meta, false)),
-            Ok(_) => {}
-            Err(error) => fail(&path, &error.to_string(), report),
+/// A look at everything below folders.
+struct Walk<'a> {
+    is_wanted: &'a dyn Fn(&Path) -> bool,
+    found: Vec<Found>,
+    links: Vec<PathBuf>,
+    report: &'a mut ImportReport,
+}
+
+impl Walk<'_> {
+    fn folder(&mut self, folder: &Path, levels: usize) {
+        let entries = match std::fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) => return fail(folder, &error.to_string(), self.report),
+        };
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => return fail(folder, &error.to_string(), self.report),
+            };
+            let path = entry.path();
+            match entry.metadata() {
+                Ok(meta) if meta.is_dir() && levels > 0 => self.folder(&path, levels - 1),
+                Ok(meta) if meta.is_file() && (self.is_wanted)(&path) => self.found.push(describe(path, &meta, false)),
+                Ok(meta) if meta.is_symlink() => self.links.push(path),
+                Ok(_) => {}
+                Err(error) => fail(&path, &error.to_string(), self.report),
+            }
         }
+    }
+}
+
+/// A link below a folder that is looked through. It is not followed, since it leads anywhere, but whoever has put their sessions
+/// elsewhere is to be told.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) path: PathBuf,
+    /// Some of the sessions that it leads to, by the paths that they would be imported by.
+    pub(super) sessions: Vec<PathBuf>,
+}
+
+impl Link {
+    /// Looks where a link leads; nothing when no session is there, or when it is below one of these roots and found without it.
+    fn look(path: PathBuf, roots: &[PathBuf], codecs: &[Arc<dyn Codec>]) -> Option<Self> {
+        let target = path.canonicalize().ok()?;
+        if roots.iter().any(|root| target.starts_with(root) || root.starts_with(&target)) {
+            return None;
+        }
+        let mut look = LinkLook { codecs, left: MOST_BEHIND_LINK, sessions: Vec::new() };
+        look.at(&path, &target, LEVELS_BEHIND_LINK);
+        Some(look.sessions).filter(|sessions| !sessions.is_empty()).map(|sessions| Self { path, sessions })
+    }
+}
+
+/// A short look at what a link leads to.
+struct LinkLook<'a> {
+    codecs: &'a [Arc<dyn Codec>],
+    /// How much more is looked at.
+    left: usize,
+    sessions: Vec<PathBuf>,
+}
+
+impl LinkLook<'_> {
+    /// Looks at what is called `path` by way of the link, which tells what it is, and `target` without it.
+    fn at(&mut self, path: &Path, target: &Path, levels: usize) {
+        let Some(left) = self.left.checked_sub(1) else { return };
+        self.left = left;
+        match std::fs::symlink_metadata(target) {
+            Ok(meta) if meta.is_file() && meta.len() > 0 && self.is_session(path) => {
+                self.sessions.push(target.to_owned());
+            }
+            Ok(meta) if meta.is_dir() && levels > 0 => {
+                for entry in std::fs::read_dir(target).into_iter().flatten().flatten() {
+                    self.at(&path.join(entry.file_name()), &entry.path(), levels - 1);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn is_session(&self, path: &Path) -> bool {
+        let mut codecs = self.codecs.iter().filter(|codec| codec.may_be_session(path)).peekable();
+        if codecs.peek().is_none() {
+            return false;
+        }
+        let head = head(path).unwrap_or_default();
+        keeper(path).is_some()
+            || codecs.any(|codec| codec.shape(path, &head) == Shape::Database || codec.detect(path, &head))
     }
 }
 
@@ -201,8 +293,13 @@ fn fail(path: &Path, reason: &str, report: &mut ImportReport) {
     report.problem(&path.display().to_string(), reason);
 }
 
+/// The name that the store knows a file by.
+pub(super) fn key_of(path: &Path) -> String {
+    path.to_str().map_or_else(|| format!("{path:?}"), str::to_owned)
+}
+
 fn describe(path: PathBuf, meta: &std::fs::Metadata, named: bool) -> Found {
-    let key = path.to_str().map_or_else(|| format!("{path:?}"), str::to_owned);
+    let key = key_of(&path);
     Found { path, key, size: meta.len(), mtime: mtime(meta), named, mark: None, origin: Origin::File }
 }
 
@@ -259,6 +356,28 @@ pub(super) fn head(path: &Path) -> io::Result<Vec<u8>> {
         input.take(MAX_LINE_BYTES as u64).read_until(b'\n', &mut head)?;
     }
     Ok(head)
+}
+
+/// What a codec is shown of a file of lines that begins with damage: its first bytes behind that, from the first whole record on.
+/// After a power cut a file may begin with NULs in the place of what was in it.
+pub(super) fn head_behind_damage(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let input = open(path)?.take(MOST_DAMAGE_BYTES as u64);
+    let mut head = Vec::new();
+    for segment in Segments::new(input).with_max_line(MOST_DAMAGE_BYTES) {
+        let segment = segment?;
+        if !head.is_empty() || matches!(segment, Segment::Record { .. }) {
+            segment.write_to(&mut head)?;
+        }
+        if head.len() as u64 >= HEAD_BYTES {
+            break;
+        }
+    }
+    Ok(Some(head).filter(|head| !head.is_empty()))
+}
+
+/// Whether a whole record stands in these first bytes of a file of lines.
+pub(super) fn has_record(head: &[u8]) -> bool {
+    Segments::new(head).map_while(Result::ok).any(|segment| matches!(segment, Segment::Record { .. }))
 }
 
 /// Opens a file for reading, decompressed.

@@ -1,5 +1,6 @@
 //! What an import found, in counts that add up.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -40,6 +41,17 @@ pub struct ImportReport {
     /// The threads that got items.
     #[serde(skip)]
     pub changed: Vec<ThreadId>,
+    /// What was counted of each thread: several files may belong to one.
+    #[serde(skip)]
+    counted: BTreeMap<ThreadId, Fate>,
+}
+
+/// What an import has done with a thread; of one that several files belong to the greatest counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fate {
+    Unchanged,
+    Updated,
+    New,
 }
 
 /// A file that ends in the middle of a line.
@@ -64,7 +76,7 @@ pub struct FileCounts {
     pub failed: u64,
 }
 
-/// Counts of threads.
+/// Counts of threads, each once however many files belong to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ThreadCounts {
     /// Threads that were made.
@@ -138,11 +150,23 @@ impl Outcome {
     }
 }
 
+impl ThreadCounts {
+    fn of(&mut self, fate: Fate) -> &mut u64 {
+        match fate {
+            Fate::Unchanged => &mut self.unchanged,
+            Fate::Updated => &mut self.updated,
+            Fate::New => &mut self.new,
+        }
+    }
+}
+
 impl ImportReport {
     pub(super) fn unchanged(&mut self, stamp: &SourceStamp) {
         let count = |value: i64| u64::try_from(value).unwrap_or(0);
         self.files.unchanged += 1;
-        self.threads.unchanged += u64::from(stamp.thread.is_some());
+        if let Some(thread) = &stamp.thread {
+            self.thread(thread, Fate::Unchanged);
+        }
         self.items.read += count(stamp.records);
         self.items.skipped += count(stamp.skipped);
         self.items.unchanged += count(stamp.records - stamp.skipped);
@@ -157,6 +181,11 @@ impl ImportReport {
         self.threads.new += threads.new;
         self.threads.updated += threads.updated;
         self.threads.unchanged += threads.unchanged;
+        for (thread, fate) in &other.counted {
+            let counted = self.threads.of(*fate);
+            *counted = counted.saturating_sub(1);
+            self.thread(thread, *fate);
+        }
         self.items.read += items.read;
         self.items.imported += items.imported;
         self.items.unchanged += items.unchanged;
@@ -166,6 +195,20 @@ impl ImportReport {
         self.waiting.extend_from_slice(&other.waiting);
         self.failed.extend_from_slice(&other.failed);
         self.changed.extend_from_slice(&other.changed);
+    }
+
+    /// Counts a thread, or counts it otherwise than before.
+    fn thread(&mut self, thread: &ThreadId, fate: Fate) {
+        let before = self.counted.get(thread).copied();
+        if before.is_some_and(|before| before >= fate) {
+            return;
+        }
+        if let Some(before) = before {
+            let counted = self.threads.of(before);
+            *counted = counted.saturating_sub(1);
+        }
+        *self.threads.of(fate) += 1;
+        self.counted.insert(thread.clone(), fate);
     }
 
     pub(super) fn failed(&mut self, file: &Found, reason: &str) {
@@ -181,13 +224,14 @@ impl ImportReport {
 
     pub(super) fn add(&mut self, outcome: Outcome) {
         self.files.read += 1;
-        let threads = &mut self.threads;
-        let counter = match (outcome.new_thread, outcome.items.imported) {
-            (true, _) => &mut threads.new,
-            (false, 0) => &mut threads.unchanged,
-            (false, _) => &mut threads.updated,
-        };
-        *counter += 1;
+        if let Some(thread) = &outcome.thread {
+            let fate = match (outcome.new_thread, outcome.items.imported) {
+                (true, _) => Fate::New,
+                (false, 0) => Fate::Unchanged,
+                (false, _) => Fate::Updated,
+            };
+            self.thread(thread, fate);
+        }
         self.items.read += outcome.items.read;
         self.items.imported += outcome.items.imported;
         self.items.unchanged += outcome.items.unchanged;

@@ -1,12 +1,15 @@
 //! Importing one file.
 
 mod cut;
+mod pending;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+pub(super) use pending::Bytes;
+use pending::Pending;
 use threadkeep::blocking::{Importing, LiveThread, Store, Workspace};
 use threadkeep::{
     Change, Durability, Error, ImportBatch, ImportPart, ImportSegment, ItemId, NewItem, NewThread, SourceFile,
@@ -33,6 +36,9 @@ use crate::text::Text;
 const BATCH_RECORDS: usize = 1024;
 /// … or this many bytes.
 const BATCH_BYTES: usize = 2 << 20;
+/// A step of a session that waited and is read again from its beginning is so many times larger: whether there is anything new in
+/// it is seen at its end alone.
+const READ_AGAIN: usize = 16;
 /// How much of a file is held until something is said in it.
 const MOST_UNPLACED: usize = 100_000;
 const MOST_UNPLACED_BYTES: usize = 64 << 20;
@@ -51,6 +57,13 @@ pub(super) enum Failure {
     Taken(ThreadId),
     /// Another import is at work on it, or has gone on with it.
     Overtaken,
+}
+
+impl Failure {
+    /// Whether it is for another program that is at work on the file or its thread, so that trying again may help.
+    pub(super) fn passes(&self) -> bool {
+        matches!(self, Self::Overtaken | Self::Store(Error::ClaimHeld { .. }))
+    }
 }
 
 impl From<Error> for Failure {
@@ -254,48 +267,6 @@ impl Import<'_> {
         };
         let is_other = |other: &SourceFile| self.codec.shape(other.path.as_ref(), &[]) != Shape::Lines;
         Ok(self.store.sources(thread)?.iter().any(is_other))
-    }
-}
-
-/// A record or bytes on their way into the store.
-enum Pending {
-    Record { offset: u64, bytes: Bytes, record: Record, key: Option<Vec<u8>> },
-    Beside { offset: u64, bytes: Bytes },
-}
-
-/// A part of the file, and what is stored of it.
-pub(super) struct Bytes {
-    /// As it stands in the file.
-    pub(super) read: Vec<u8>,
-    /// What the store has something else of ([`threadkeep::StoreOptions::on_write`]), if it has.
-    pub(super) screened: Option<Vec<u8>>,
-    /// Whether it follows from the file and stands nowhere in it.
-    is_made: bool,
-}
-
-impl Pending {
-    fn bytes(&self) -> &Bytes {
-        match self {
-            Self::Record { bytes, .. } | Self::Beside { bytes, .. } => bytes,
-        }
-    }
-}
-
-impl Bytes {
-    /// What is stored. What is said of the part comes from this; its id and its length come from what was read, so that the part
-    /// is recognised whatever is masked.
-    fn kept(&self) -> &[u8] {
-        self.screened.as_deref().unwrap_or(&self.read)
-    }
-
-    fn into_kept(self) -> Vec<u8> {
-        self.screened.unwrap_or(self.read)
-    }
-
-    /// Where it stands in the file and how long it is there; nowhere, for what was made from it.
-    fn place(&self, offset: u64) -> (i64, i64) {
-        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        if self.is_made { (-1, 0) } else { (number(offset), number(self.read.len() as u64)) }
     }
 }
 
@@ -533,7 +504,9 @@ impl<'a> Run<'a> {
     fn write_if_full(&mut self, workspaces: &mut HashMap<PathBuf, Workspace>) -> Result<(), Failure> {
         // What waits is looked at again when as much has come to it.
         let (count, bytes) = self.waiting;
-        let is_full = self.batch.len() >= BATCH_RECORDS.max(2 * count) || self.bytes >= BATCH_BYTES.max(2 * bytes);
+        let most = if self.was_unfinished && !self.import.shape.grows() { READ_AGAIN } else { 1 };
+        let is_full =
+            self.batch.len() >= most * BATCH_RECORDS.max(2 * count) || self.bytes >= most * BATCH_BYTES.max(2 * bytes);
         if !is_full || self.import.shape.grows() {
             return if is_full { self.write(workspaces, false) } else { Ok(()) };
         }
@@ -607,8 +580,7 @@ impl<'a> Run<'a> {
             return Ok(());
         };
         if self.import.dry_run {
-            self.count_only();
-            return Ok(());
+            return self.count_only(&thread);
         }
         self.remembered.facts = facts.clone();
         self.remembered.companions.clone_from(&self.earlier.companions);
@@ -626,8 +598,9 @@ impl<'a> Run<'a> {
         if self.batch.is_empty() && self.stored.as_ref() == Some(&source) && head.is_none() && facts == self.said {
             return Ok(());
         }
+        let has_more = !companions.is_empty() || !findings.marks.is_empty();
         if self.live.is_none() {
-            self.is_whole = end && companions.is_empty() && findings.marks.is_empty() && self.may_be_sent(&facts);
+            self.is_whole = end && !has_more && self.may_be_sent(&facts);
             if !self.is_whole {
                 self.import.flight.land();
             }
@@ -636,6 +609,11 @@ impl<'a> Run<'a> {
         let segments = self.segments(&thread)?;
         // What was settled with the parts is remembered, too.
         source.state = self.state();
+        let is_new = segments.iter().any(|segment| matches!(segment.part, ImportPart::Item { .. }));
+        if end && !has_more && !is_new && facts == self.said && self.stored.as_ref() == Some(&source) {
+            // A session that waits is read at every import; a step without anything new would make its thread the latest.
+            return Ok(());
+        }
         let batch = ImportBatch {
             expected: self.stored.as_ref().map(|stored| (stored.consumed, stored.prefix)),
             replace: std::mem::take(&mut self.replace),
@@ -778,13 +756,18 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn count_only(&mut self) {
+    /// Counts what would be stored: of a thread that is there, what is new.
+    fn count_only(&mut self, thread: &ThreadId) -> Result<(), Failure> {
+        if self.exists {
+            self.segments(thread)?;
+        }
         for pending in self.batch.drain(..) {
             if let Pending::Record { .. } = pending {
                 self.outcome.items.imported += 1;
             }
         }
         self.bytes = 0;
+        Ok(())
     }
 
     fn open(

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use threadkeep::blocking::Store;
-use threadkeep::{ItemQuery, StoreOptions, Thread, ThreadId, ThreadPatch};
+use threadkeep::{ItemQuery, ListQuery, StoreOptions, Thread, ThreadId, ThreadPatch};
+use threadkeep_agents::import::{ImportOptions, Importer};
 
 use super::{given_back, import};
 
@@ -92,6 +93,47 @@ fn an_unfinished_last_message_waits_and_its_bytes_are_kept() {
     assert_eq!(texts(&store).len(), 2);
     assert_eq!(thread(&store).branches, 1);
     assert_eq!(given_back(&store, &file), std::fs::read(&file).unwrap());
+}
+
+/// A session that waits is read at every import. Where nothing has come to it, its thread does not become the latest one.
+#[test]
+fn a_session_that_waits_is_not_the_latest_for_having_been_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path());
+    let homes = folder.path().join("homes");
+    let waiting = said("w", "gemini", "I look").replace(
+        "\"content\"",
+        "\"toolCalls\":[{\"id\":\"c\",\"name\":\"ls\",\"args\":{},\"status\":\"executing\"}],\"content\"",
+    );
+    // One of several steps is looked at as a whole, too.
+    for (name, records) in [("short", 1), ("long", 3_000)] {
+        let mut messages: Vec<String> =
+            (0..records).map(|number| said(&number.to_string(), "user", "Fix it")).collect();
+        messages.push(waiting.clone());
+        let messages: Vec<&str> = messages.iter().map(String::as_str).collect();
+        let file = homes.join(format!("{name}/chats/session-{name}.json"));
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, session(&messages).replace("s-1", name)).unwrap();
+        import(&store, &file);
+    }
+    let latest = homes.join("latest/chats/session-latest.json");
+    std::fs::create_dir_all(latest.parent().unwrap()).unwrap();
+    std::fs::write(&latest, session(&[&said("1", "user", "Fix it"), &said("2", "gemini", "Done")])).unwrap();
+    import(&store, &latest);
+    let listed = || {
+        let threads = store.list(ListQuery::default()).unwrap().entries;
+        threads.into_iter().map(|thread| (thread.id, thread.items)).collect::<Vec<_>>()
+    };
+    let before = listed();
+    let look = ImportOptions { dry_run: true, ..ImportOptions::default() };
+    let look = Importer::new(&store, look).run(std::slice::from_ref(&homes), &mut |_| {}).unwrap();
+    assert_eq!((look.items.imported, look.threads.updated, look.threads.unchanged), (0, 0, 3), "{look:?}");
+    for _ in 0..2 {
+        let report = import(&store, &homes);
+        assert_eq!((report.items.imported, report.files.failed, report.waiting.len()), (0, 0, 2), "{report:?}");
+        assert_eq!(listed(), before);
+    }
+    assert!(store.claims().unwrap().is_empty());
 }
 
 #[test]

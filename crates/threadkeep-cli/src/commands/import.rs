@@ -236,7 +236,8 @@ fn write(out: &mut Output, args: &ImportArgs, report: &ImportReport) -> Result<(
     let (files, threads, items) = (&report.files, &report.threads, &report.items);
     let total = files.read + files.unchanged + files.failed;
     if total == 0 {
-        return out.line(if args.scan { "No agent's sessions were found." } else { "No sessions were found there." });
+        out.line(if args.scan { "No agent's sessions were found." } else { "No sessions were found there." })?;
+        return write_problems(out, &report.problems);
     }
     let would = if args.dry_run { "Would import" } else { "Imported" };
     let records = human::counted(items.imported, "record", "records");

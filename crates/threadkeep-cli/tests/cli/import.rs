@@ -34,6 +34,29 @@ fn a_scan_finds_the_agents_homes() {
     assert!(sandbox.ok(&["import", "--scan"]).contains("1 unchanged"));
 }
 
+/// A link is not followed, and nothing fails for it; what can't be read at all fails.
+#[test]
+fn a_scan_names_links_and_sessions_that_can_not_be_read() {
+    let sandbox = Sandbox::new();
+    let (projects, elsewhere) = (sandbox.path("home/.claude/projects"), sandbox.path("elsewhere/-shop"));
+    std::fs::create_dir_all(&projects).unwrap();
+    std::fs::create_dir_all(&elsewhere).unwrap();
+    let name = "c3a94d17-80e2-4f6b-a1d5-73b2e9f04c68.jsonl";
+    std::fs::copy(samples().join("claude-code/projects/-home-dev-webshop").join(name), elsewhere.join(name)).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, projects.join("-shop")).unwrap();
+    let text = sandbox.ok(&["import", "--scan"]);
+    for words in ["No agent's sessions were found.", "it is a link, which is not followed", "projects/-shop"] {
+        assert!(text.contains(words), "{words} is missing in:\n{text}");
+    }
+    let damaged = projects.join("-damaged");
+    std::fs::create_dir(&damaged).unwrap();
+    std::fs::write(damaged.join(name), [0; 100_000]).unwrap();
+    let output = sandbox.command(&["--json", "import", "--scan"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(8));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((report["files"]["failed"].as_u64(), report["problems"].as_array().map(Vec::len)), (Some(1), Some(2)));
+}
+
 #[test]
 fn a_scan_looks_where_the_agents_variables_say() {
     let sandbox = Sandbox::new();

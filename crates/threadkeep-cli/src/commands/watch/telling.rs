@@ -65,7 +65,8 @@ impl Telling {
             return Ok(());
         }
         if app.out.is_json() {
-            let report = ImportReport { problems, ..report.clone() };
+            let mut report = report.clone();
+            report.problems = problems;
             return event(app, &json!({"event": "imported", "threads": report.changed, "report": report}));
         }
         let records = human::counted(report.items.imported, "record", "records");
