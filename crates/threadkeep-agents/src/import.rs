@@ -166,6 +166,7 @@ impl<'a> Importer<'a> {
         let mut bytes_done = 0;
         for (index, file) in found.iter().enumerate() {
             if self.options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                self.report.stopped = true;
                 break;
             }
             self.file(file, &found)?;
@@ -180,7 +181,10 @@ impl<'a> Importer<'a> {
         }
         self.land_all()?;
         self.apply_names(&found)?;
-        self.stamp_containers()?;
+        if !self.report.stopped {
+            // Where it was stopped, sessions that it did not come to would be taken for ones that were looked at.
+            self.stamp_containers()?;
+        }
         if self.wrote {
             self.store.sync()?;
         }
@@ -449,37 +453,48 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// Imports one file. What is wrong with it is reported; what is wrong with the store is an error.
+    /// Imports one file, behind those that it goes on from. What is wrong with one is reported; what is wrong with the store is
+    /// an error.
     fn file(&mut self, file: &Found, all: &[Found]) -> Result<()> {
+        let (mut chain, mut next) = (Vec::new(), Some(file));
+        while let Some(file) = next.take() {
+            let Some((head, codec)) = self.opened(file)? else { break };
+            let shape = Self::shape(&*codec, file, &head);
+            if shape == Shape::Lines
+                && let Some(parent) = source::continued_session(&*codec, &file.path, &head)
+            {
+                // A fork that holds only what is new stands on its parent's items.
+                next = all.iter().find(|other| other.names(&parent) && other.path != file.path);
+            }
+            chain.push((file, codec, shape));
+        }
+        while let Some((file, codec, shape)) = chain.pop() {
+            let is_unknown = self.stamps.as_ref().is_some_and(|stamps| !stamps.contains_key(&file.key));
+            self.import(file, (&codec, shape), (Vec::new(), is_unknown))?;
+            self.take_landed()?;
+        }
+        Ok(())
+    }
+
+    /// The beginning of a file that is to be imported, and whose it is; nothing where that is done or can't be.
+    fn opened(&mut self, file: &Found) -> Result<Option<(Vec<u8>, Arc<dyn Codec>)>> {
         if !self.done.insert(file.path.clone()) {
-            return Ok(());
+            return Ok(None);
         }
         if let Some(stamp) = self.stamp(&file.key)?.filter(|stamp| file.is_as(stamp)) {
             if self.codecs.iter().any(|codec| codec.agent() == stamp.agent) {
                 self.report.unchanged(&stamp);
             }
-            return Ok(());
+            return Ok(None);
         }
-        let (head, codec) = match self.recognise(file) {
-            Ok(Some(found)) => found,
-            Ok(None) => return Ok(()),
+        match self.recognise(file) {
+            Ok(found) => Ok(found),
             Err(error) => {
                 self.land_all()?;
                 self.report.failed(file, &error);
-                return Ok(());
+                Ok(None)
             }
-        };
-        let shape = Self::shape(&*codec, file, &head);
-        if shape == Shape::Lines
-            && let Some(parent) = source::continued_session(&*codec, &file.path, &head)
-            && let Some(parent) = all.iter().find(|other| other.names(&parent) && other.path != file.path)
-        {
-            // A fork that holds only what is new stands on its parent's items.
-            self.file(parent, all)?;
         }
-        let is_unknown = self.stamps.as_ref().is_some_and(|stamps| !stamps.contains_key(&file.key));
-        self.import(file, (&codec, shape), (Vec::new(), is_unknown))?;
-        self.take_landed()
     }
 
     /// Imports a file that was recognised. Some ids for its thread may be known to be taken, and the file to be unknown.

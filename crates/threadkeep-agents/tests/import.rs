@@ -38,6 +38,7 @@ mod windows;
 
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
 use threadkeep::blocking::Store;
 use threadkeep::{ItemQuery, ListQuery, Shelf, StoreOptions, Thread, ThreadId, ThreadPatch};
 use threadkeep_agents::import::{ImportOptions, ImportReport, Importer};
@@ -375,6 +376,27 @@ fn the_files_of_each_agent_are_imported_and_given_back() {
     }
     let report = store.verify_all(|_| {}).unwrap();
     assert!(report.invalid.is_empty(), "{:?}", report.invalid);
+}
+
+/// However many forks stand on one another, none takes a stack's room.
+#[test]
+fn a_long_chain_of_delta_forks_is_imported() {
+    const FORKS: usize = 3_000;
+    let (folder, store) = open();
+    let name = |number: usize| format!("019ce0cc-0000-7000-8000-{number:012}");
+    for number in 0..FORKS {
+        let base = json!({"thread_id": name(number + 1), "end_ordinal_exclusive": 1, "end_byte_offset": 10});
+        let meta = json!({"id": name(number), "timestamp": "2026-03-14T09:00:00.000Z", "cwd": "/w", "originator": "codex_cli_rs",
+            "cli_version": "0.171.0", "source": "cli", "model_provider": "openai", "history_base": base});
+        let line =
+            json!({"timestamp": "2026-03-14T09:00:01.120Z", "ordinal": 1, "type": "session_meta", "payload": meta});
+        let path = folder.path().join(format!("rollout-2026-03-14T09-00-00-{}.jsonl", name(number)));
+        std::fs::write(path, format!("{line}\n")).unwrap();
+    }
+    // A thread of the test has little stack; of what is asked for here each file took some hundred bytes of it.
+    let path = folder.path().to_owned();
+    let run = std::thread::Builder::new().stack_size(1 << 20).spawn(move || import(&store, &path)).unwrap();
+    assert_eq!(run.join().unwrap().files.read, FORKS as u64);
 }
 
 /// A fork that holds only its own lines is one thread with its parent's history, without a copy.

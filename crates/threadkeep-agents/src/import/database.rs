@@ -86,6 +86,7 @@ fn with(path: &Path, ending: &str) -> PathBuf {
 /// A copy of an agent's database, and where its sessions are in it. The copy goes with it.
 #[derive(Debug)]
 pub(super) struct Database {
+    path: PathBuf,
     connection: Connection,
     codec: Arc<dyn Codec>,
     layout: Layout,
@@ -121,8 +122,13 @@ impl Database {
         let known = codecs.iter().find_map(|codec| Some((Arc::clone(codec), codec.layout(&tables)?)));
         Ok(known.map(|(codec, layout)| {
             let asides = Rc::new(Asides::read(&*codec, path, &Lists::default()));
-            Self { connection, codec, layout, asides, _folder: folder }
+            Self { path: path.to_owned(), connection, codec, layout, asides, _folder: folder }
         }))
+    }
+
+    /// Where it lies.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// What stands beside it.
@@ -202,17 +208,23 @@ impl Database {
                 continue;
             }
             let mut line = begun(query.name);
-            self.render(query, &names, row, &mut line)?;
-            take(made.row(query.name, line))?;
+            let fits = self.render(query, &names, row, &mut line)?;
+            take(made.row(query.name, line, fits))?;
         }
         Ok(())
     }
 
-    /// Writes a row's columns and the rows within it, and closes the object.
-    fn render(&self, query: &Query, names: &[String], row: &Row<'_>, out: &mut Vec<u8>) -> rusqlite::Result<()> {
+    /// Writes a row's columns and the rows within it, and closes the object. Says whether that fits in a line; it stops where it
+    /// does not.
+    fn render(&self, query: &Query, names: &[String], row: &Row<'_>, out: &mut Vec<u8>) -> rusqlite::Result<bool> {
         for (at, name) in names.iter().enumerate() {
             let (name, is_json) = name.strip_prefix(JSON).map_or((name.as_str(), false), |name| (name, true));
             let value = row.get_ref(at)?;
+            if let ValueRef::Text(bytes) | ValueRef::Blob(bytes) = value
+                && out.len().saturating_add(bytes.len()) > MAX_LINE_BYTES
+            {
+                return Ok(false);
+            }
             if out.last() != Some(&b'{') {
                 out.push(b',');
             }
@@ -230,25 +242,27 @@ impl Database {
             let mut first = true;
             while let Some(row) = rows.next()? {
                 if out.len() > MAX_LINE_BYTES {
-                    break;
+                    return Ok(false);
                 }
                 if !std::mem::take(&mut first) {
                     out.push(b',');
                 }
                 out.push(b'{');
-                self.render(inner, &names, row, out)?;
+                if !self.render(inner, &names, row, out)? {
+                    return Ok(false);
+                }
             }
             out.push(b']');
         }
         out.push(b'}');
-        Ok(())
+        Ok(true)
     }
 }
 
 impl Made {
     /// A row's record; one that is too long is named alone.
-    fn row(&mut self, table: &str, line: Vec<u8>) -> Segment {
-        match line.len() > MAX_LINE_BYTES {
+    fn row(&mut self, table: &str, line: Vec<u8>, fits: bool) -> Segment {
+        match !fits || line.len() > MAX_LINE_BYTES {
             true => self.damaged(table, &[], &format!("a row is longer than {MAX_LINE_BYTES} bytes")),
             false => self.record(line),
         }
@@ -311,14 +325,14 @@ fn take_elements(
     let frame = document::frame(packed.open()?, path)?;
     let has_frame = is_one_value(&frame);
     if has_frame {
-        take(made.row(array, holding(array, name, &frame)))?;
+        take(made.row(array, holding(array, name, &frame), true))?;
     }
     for segment in Document::new(packed.open()?, path) {
         match segment? {
-            Segment::Record { bytes, .. } => take(made.row(array, holding(array, "value", &bytes)))?,
+            Segment::Record { bytes, .. } => take(made.row(array, holding(array, "value", &bytes), true))?,
             // An element that is a word, say.
             Segment::Opaque { bytes, reason: Some(_), .. } if is_one_value(&bytes) => {
-                take(made.row(array, holding(array, "value", &bytes)))?;
+                take(made.row(array, holding(array, "value", &bytes), true))?;
             }
             Segment::Opaque { bytes, reason: Some(reason), .. } => take(made.damaged(array, &bytes, &reason))?,
             Segment::Opaque { .. } | Segment::Tail { .. } => {}

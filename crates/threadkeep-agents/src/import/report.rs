@@ -7,7 +7,7 @@ use serde::Serialize;
 use threadkeep::{SourceStamp, ThreadId};
 
 use super::companions::CompanionCounts;
-use super::files::Found;
+use super::files::{Found, Origin};
 
 /// So many problems of one file are told one by one.
 const MAX_PROBLEMS: usize = 1_000;
@@ -38,6 +38,9 @@ pub struct ImportReport {
     /// The files that could not be imported.
     #[serde(skip)]
     pub failed: Vec<PathBuf>,
+    /// Whether it was stopped before it came to the last file.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
     /// The threads that got items.
     #[serde(skip)]
     pub changed: Vec<ThreadId>,
@@ -194,6 +197,7 @@ impl ImportReport {
         self.problems.extend_from_slice(&other.problems);
         self.waiting.extend_from_slice(&other.waiting);
         self.failed.extend_from_slice(&other.failed);
+        self.stopped |= other.stopped;
         self.changed.extend_from_slice(&other.changed);
     }
 
@@ -214,7 +218,12 @@ impl ImportReport {
     pub(super) fn failed(&mut self, file: &Found, reason: &str) {
         self.files.failed += 1;
         self.failures.push(file.key.clone());
-        self.failed.push(file.path.clone());
+        // Who tries it again names a file that is there.
+        self.failed.push(match &file.origin {
+            Origin::File => file.path.clone(),
+            Origin::Section(section) => section.file.clone(),
+            Origin::Session(session) => session.database.path().to_owned(),
+        });
         self.problem(&file.key, reason);
     }
 

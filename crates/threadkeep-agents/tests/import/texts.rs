@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use threadkeep::blocking::Store;
 use threadkeep::{ItemQuery, StoreOptions, ThreadId, ViewCodec as _};
 use threadkeep_agents::aider::Aider;
+use threadkeep_agents::import::{ImportOptions, Importer};
 
 use super::{import, source_bytes, threads};
 
@@ -183,4 +184,25 @@ fn a_history_of_another_name_is_taken_when_it_is_named() {
     let other = project.folder.path().join("README.md");
     std::fs::write(&other, "# Read me\n").unwrap();
     assert_eq!(import(&project.store, &other).problems[0].reason, "no known agent's session file");
+}
+
+/// A text is looked through once; where that is stopped, the sessions behind are not taken for ones that were looked at.
+#[test]
+fn what_a_stopped_import_did_not_come_to_is_imported_by_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(".aider.chat.history.md");
+    let session = |number: u32| {
+        format!("\n# aider chat started at 2026-03-02 09:{number:02}:00\n\n#### Begin {number}  \n\nBegun.\n")
+    };
+    std::fs::write(&file, (0..40).map(session).collect::<String>()).unwrap();
+    let store = Store::open(StoreOptions::memory()).unwrap();
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let options = ImportOptions { stop: Some(stop.clone()), ..ImportOptions::default() };
+    let mut stop_at = |progress: threadkeep_agents::import::Progress<'_>| {
+        stop.store(progress.files_done == 15, std::sync::atomic::Ordering::Relaxed);
+    };
+    let first = Importer::new(&store, options).run(&[file.clone()], &mut stop_at).unwrap();
+    assert!(first.stopped);
+    let rest = Importer::new(&store, ImportOptions::default()).run(&[file], &mut |_| {}).unwrap();
+    assert_eq!((first.threads.new, rest.threads.new, rest.stopped), (15, 25, false));
 }

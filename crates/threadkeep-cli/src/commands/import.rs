@@ -15,7 +15,8 @@ use super::App;
 use crate::bundles::{self, Taken, TakingArgs, is_bundle};
 use crate::errors::{Code, Failure, Outcome, Report};
 use crate::masking::MaskingArgs;
-use crate::output::Output;
+use crate::output::{Output, tell};
+use crate::style::Ink;
 use crate::style::Ink;
 use crate::{human, names, text};
 
@@ -123,7 +124,14 @@ pub(super) fn run(args: &ImportArgs, app: &mut App) -> Outcome {
         write_next(&mut app.out, args, &store, &report)?;
     }
     let is_left = taken.iter().filter_map(|one| one.report.as_ref()).any(|report| !report.problems.is_empty());
-    Ok(if report.files.failed > 0 || is_left { Code::Partial } else { Code::Done })
+    if report.stopped {
+        tell(
+            Ink::Warn,
+            "note",
+            "it was stopped before it came to the last file; import again, and it goes on from there",
+        );
+    }
+    Ok(if report.files.failed > 0 || is_left || report.stopped { Code::Partial } else { Code::Done })
 }
 
 /// Refuses what means nothing for what is imported, before anything is.
