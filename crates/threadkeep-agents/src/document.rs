@@ -42,6 +42,7 @@ pub struct Document<R> {
     ready: VecDeque<Segment>,
     /// What stands around the records, where it is wanted.
     frame: Option<Vec<u8>>,
+    max_frame: usize,
     done: bool,
 }
 
@@ -58,6 +59,7 @@ impl<R: BufRead> Document<R> {
             first_key: None,
             ready: VecDeque::new(),
             frame: None,
+            max_frame: MAX_FRAME_BYTES,
             done: false,
         }
     }
@@ -221,7 +223,7 @@ impl<R: BufRead> Document<R> {
     fn around(&mut self, reason: Option<String>) {
         let separates = self.gathered.iter().all(|byte| byte.is_ascii_whitespace() || *byte == b',');
         if let Some(frame) = self.frame.as_mut().filter(|_| !separates)
-            && frame.len() + self.gathered.len() <= MAX_FRAME_BYTES
+            && frame.len() + self.gathered.len() <= self.max_frame
         {
             frame.extend_from_slice(&self.gathered);
         }
@@ -280,6 +282,47 @@ pub fn frame(input: impl BufRead, path: &[&'static str]) -> io::Result<Vec<u8>> 
         closings.map(|closing| [text, closing].concat()).find(is_json)
     });
     Ok(closed.unwrap_or(frame))
+}
+
+/// The same without the elements of another array, too, whose length is then no matter.
+///
+/// # Errors
+/// Whatever `input` fails with.
+pub fn frame_without(input: impl BufRead, path: &[&'static str], other: &[&'static str]) -> io::Result<Vec<u8>> {
+    // It is taken away piece by piece.
+    let document = Document { max_frame: usize::MAX, ..Document::new(input, other) };
+    frame(Around { document, left: Vec::new(), taken: 0 }, path)
+}
+
+/// What stands around the records of a document, as a stream.
+struct Around<R> {
+    document: Document<R>,
+    left: Vec<u8>,
+    taken: usize,
+}
+
+impl<R: BufRead> BufRead for Around<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        while self.taken == self.left.len() {
+            self.document.frame = Some(Vec::new());
+            let Some(segment) = self.document.next() else { break };
+            segment?;
+            (self.left, self.taken) = (self.document.frame.take().unwrap_or_default(), 0);
+        }
+        Ok(self.left.get(self.taken..).unwrap_or_default())
+    }
+
+    fn consume(&mut self, length: usize) {
+        self.taken = self.left.len().min(self.taken + length);
+    }
+}
+
+impl<R: BufRead> Read for Around<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.fill_buf()?.read(buffer)?;
+        self.consume(length);
+        Ok(length)
+    }
 }
 
 /// The first key of an object, in its quotes.

@@ -24,7 +24,7 @@ pub(super) fn read(codec: &dyn Codec, file: &Found, shape: Shape, take: &mut Tak
     match (&file.origin, shape) {
         (Origin::Session(Session { database, id }), _) => database.read(id, take),
         (Origin::File, Shape::Tree) => tree::read(codec, &file.path, take),
-        (Origin::File, Shape::Document(path)) => {
+        (Origin::File, Shape::Document(path) | Shape::FirstOf(path, _)) => {
             Document::new(files::open(&file.path)?, path).try_for_each(|segment| take(segment?))
         }
         (Origin::File, Shape::Replayed(path)) => {
@@ -47,8 +47,11 @@ pub(super) fn read(codec: &dyn Codec, file: &Found, shape: Shape, take: &mut Tak
 
 /// Gives a reader what it is told before the first record.
 pub(super) fn prepare(file: &Found, shape: Shape, reader: &mut dyn SourceReader) -> Result<(), Failure> {
-    if let Shape::Document(path) | Shape::Replayed(Some(path)) = shape {
-        reader.frame(&document::frame(files::open(&file.path)?, path)?);
+    let open = || files::open(&file.path);
+    match shape {
+        Shape::Document(path) | Shape::Replayed(Some(path)) => reader.frame(&document::frame(open()?, path)?),
+        Shape::FirstOf(path, other) => reader.frame(&document::frame_without(open()?, path, other)?),
+        _ => {}
     }
     Ok(())
 }

@@ -432,3 +432,26 @@ fn the_goal_beside_a_session_is_its_goal() {
     assert_eq!(store.goal(&id("two")).unwrap(), None);
     assert_eq!(import(&store, &folder.path().join(".codewhale")).companions.imported, 0);
 }
+
+#[test]
+fn a_long_session_keeps_what_stands_around_its_entries() {
+    let folder = tempfile::tempdir().unwrap();
+    let sessions = folder.path().join(".codewhale/sessions");
+    fs::create_dir_all(&sessions).unwrap();
+    let said = |n: u64| json!({"role": "user", "content": [{"type": "text", "text": format!("{n} {}", "w ".repeat(1 << 19))}]});
+    let entry = |n: u64| json!({"id": n.to_string(), "parent_id": n.checked_sub(1).map(|n| n.to_string()), "kind": "message", "message": said(n)});
+    let session = json!({"schema_version": 1, "metadata": {"id": "long", "title": "A long one", "message_count": 10, "workspace": folder.path()},
+      "messages": (0..10).map(said).collect::<Vec<_>>(),
+      "journal": {"entries": (0..10).map(entry).collect::<Vec<_>>(), "leaf_id": "9"}, "leaf_id": "9"});
+    // Keys stand in the program's order: messages before the journal.
+    let text = format!(
+        "{{\"schema_version\":1,\"metadata\":{},\"messages\":{},\"journal\":{},\"leaf_id\":\"9\"}}",
+        session["metadata"], session["messages"], session["journal"]
+    );
+    fs::write(sessions.join("long.json"), text).unwrap();
+    let store = open(folder.path());
+    let report = import(&store, &folder.path().join(".codewhale"));
+    assert_eq!((report.items.imported, reasons(&report).len()), (10, 0), "{report:#?}");
+    let thread = store.get(&id("long")).unwrap();
+    assert_eq!(thread.details.title.as_deref(), Some("A long one"));
+}
