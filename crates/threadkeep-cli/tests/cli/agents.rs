@@ -169,6 +169,18 @@ fn an_agent_that_takes_sessions_in_is_told_of_the_home_that_is_named() {
 }
 
 #[test]
+fn a_name_that_begins_with_a_dash_is_no_option() {
+    let sandbox = sandbox();
+    let project = sandbox.path("project").display().to_string();
+    sandbox.thread("one", "- fix the list", &["fix it"]);
+    let report = sandbox.json(&["continue", "one", "--with", "goose", "--cwd", &project]);
+    fs::remove_dir_all(std::path::Path::new(report["file"].as_str().unwrap()).parent().unwrap()).unwrap();
+    let command = ["goose", "session", "--resume", "--name=- fix the list"];
+    assert_eq!(report["command"], serde_json::json!(command));
+    assert!(report["shell"].as_str().unwrap().ends_with("--resume '--name=- fix the list'"));
+}
+
+#[test]
 fn what_can_not_be_gone_on_with_is_refused() {
     let sandbox = sandbox();
     let (code, error) = sandbox.failure(&["continue", CODEX, "--with", "codex"]);
