@@ -153,7 +153,8 @@ pub enum Shape {
     /// A file whose conversation follows from all of it: its bytes are kept as they are, and [`Codec::replay`] makes the
     /// records from its lines, or from the elements of the array that these keys lead to.
     Replayed(Option<&'static [&'static str]>),
-    /// One JSON document of which the first array holds the records, where it has elements; else the second one does.
+    /// One JSON document of which the first array holds the records, where it has elements; else the second one does. The one
+    /// that is not read is no part of what stands around the records.
     FirstOf(&'static [&'static str], &'static [&'static str]),
     /// Many small files; the one that was found is the session's own, and [`Codec::below`] names the others.
     Tree,
@@ -329,6 +330,15 @@ pub trait Codec: ViewCodec {
     /// [`crate::homes`] knows it of every agent that is listed there.
     fn variable(&self) -> Option<&'static str> {
         homes::variable(self.agent())
+    }
+
+    /// What the agent's environment says for it to keep its sessions in this home: a variable and its value.
+    ///
+    /// # Errors
+    /// What its home has to be, in words for people, where no variable can name this one.
+    fn environment(&self, home: &Path) -> Result<(&'static str, PathBuf), &'static str> {
+        let name = self.variable().ok_or("no variable names another home")?;
+        Ok((name, home.to_owned()))
     }
 
     /// Whether a file that was found in a folder may be a session, by its name alone: whatever may be is opened.

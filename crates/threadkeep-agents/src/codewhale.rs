@@ -2,6 +2,7 @@
 //! its terminal program.
 
 mod beside;
+mod grouping;
 mod index;
 mod message;
 mod session;

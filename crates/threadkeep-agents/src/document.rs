@@ -15,6 +15,8 @@ use crate::segments::{BOM, MAX_LINE_BYTES, Position, Segment, value_end};
 const CHUNK: usize = 8 << 20;
 /// How far behind a damaged element the next whole one is looked for at a time.
 const WINDOW: usize = 16 << 20;
+/// … and in so much at first.
+const FIRST_WINDOW: usize = 64 << 10;
 /// How many places behind a damaged element are tried as the beginning of the next one, in each window.
 const RESYNC_ATTEMPTS: usize = 64;
 /// How much of a document's frame is gathered.
@@ -42,6 +44,7 @@ pub struct Document<R> {
     ready: VecDeque<Segment>,
     /// What stands around the records, where it is wanted.
     frame: Option<Vec<u8>>,
+    max_frame: usize,
     done: bool,
 }
 
@@ -58,6 +61,7 @@ impl<R: BufRead> Document<R> {
             first_key: None,
             ready: VecDeque::new(),
             frame: None,
+            max_frame: MAX_FRAME_BYTES,
             done: false,
         }
     }
@@ -145,22 +149,31 @@ impl<R: BufRead> Document<R> {
     }
 
     /// Goes on with the next whole element behind a damaged one, which is gathered.
+    ///
+    /// It is looked for in a small part of what follows first: where damage stands behind damage, all of a large part would be
+    /// moved for each.
     fn recover(&mut self) -> io::Result<()> {
         let mut reason = Some(damage(&self.gathered));
-        let mut from = 1;
+        let (mut from, mut window) = (1, FIRST_WINDOW);
+        self.gathered.append(&mut self.ahead);
         loop {
-            self.gathered.append(&mut self.ahead);
-            let room = WINDOW.saturating_sub(self.gathered.len()).max(CHUNK);
+            let room = window.saturating_sub(self.gathered.len());
             let read = (&mut self.input).take(room as u64).read_to_end(&mut self.gathered)?;
-            if let Some(at) = self.next_element(from) {
+            let is_over = read < room;
+            if let Some(at) = self.next_element(from, is_over || window == WINDOW) {
                 self.ahead = self.gathered.split_off(at);
+                self.gathered.shrink_to_fit();
                 self.opaque(reason);
                 self.scan.resume();
                 return Ok(());
             }
+            if !is_over && window < WINDOW {
+                window = (4 * window).min(WINDOW);
+                continue;
+            }
             self.opaque(reason.take());
             from = 0;
-            if read == 0 {
+            if is_over {
                 self.done = true;
                 return Ok(());
             }
@@ -168,7 +181,8 @@ impl<R: BufRead> Document<R> {
     }
 
     /// Where a whole element begins behind the damage: behind a comma, with the key that the others begin with.
-    fn next_element(&self, from: usize) -> Option<usize> {
+    /// One that goes on behind what was read is none, but where no more is read `at_last`.
+    fn next_element(&self, from: usize, at_last: bool) -> Option<usize> {
         let own = first_key(&self.gathered);
         let key = self.first_key.as_deref().or(own);
         let mut before = None;
@@ -185,12 +199,15 @@ impl<R: BufRead> Document<R> {
             if key.is_some() && first_key(rest) != key {
                 continue;
             }
-            let Ok(length) = value_end(rest) else {
-                attempts += 1;
-                if attempts > RESYNC_ATTEMPTS {
-                    return None;
+            let length = match value_end(rest) {
+                Ok(length) => length,
+                Err(error) => {
+                    attempts += 1;
+                    if attempts > RESYNC_ATTEMPTS || (error.is_eof() && !at_last) {
+                        return None;
+                    }
+                    continue;
                 }
-                continue;
             };
             let after = rest.iter().skip(length).find(|byte| !byte.is_ascii_whitespace());
             if matches!(after, None | Some(b',' | b']')) {
@@ -221,7 +238,7 @@ impl<R: BufRead> Document<R> {
     fn around(&mut self, reason: Option<String>) {
         let separates = self.gathered.iter().all(|byte| byte.is_ascii_whitespace() || *byte == b',');
         if let Some(frame) = self.frame.as_mut().filter(|_| !separates)
-            && frame.len() + self.gathered.len() <= MAX_FRAME_BYTES
+            && frame.len() + self.gathered.len() <= self.max_frame
         {
             frame.extend_from_slice(&self.gathered);
         }
@@ -280,6 +297,47 @@ pub fn frame(input: impl BufRead, path: &[&'static str]) -> io::Result<Vec<u8>> 
         closings.map(|closing| [text, closing].concat()).find(is_json)
     });
     Ok(closed.unwrap_or(frame))
+}
+
+/// The same without the elements of another array, too, whose length is then no matter.
+///
+/// # Errors
+/// Whatever `input` fails with.
+pub fn frame_without(input: impl BufRead, path: &[&'static str], other: &[&'static str]) -> io::Result<Vec<u8>> {
+    // It is taken away piece by piece.
+    let document = Document { max_frame: usize::MAX, ..Document::new(input, other) };
+    frame(Around { document, left: Vec::new(), taken: 0 }, path)
+}
+
+/// What stands around the records of a document, as a stream.
+struct Around<R> {
+    document: Document<R>,
+    left: Vec<u8>,
+    taken: usize,
+}
+
+impl<R: BufRead> BufRead for Around<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        while self.taken == self.left.len() {
+            self.document.frame = Some(Vec::new());
+            let Some(segment) = self.document.next() else { break };
+            segment?;
+            (self.left, self.taken) = (self.document.frame.take().unwrap_or_default(), 0);
+        }
+        Ok(self.left.get(self.taken..).unwrap_or_default())
+    }
+
+    fn consume(&mut self, length: usize) {
+        self.taken = self.left.len().min(self.taken + length);
+    }
+}
+
+impl<R: BufRead> Read for Around<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.fill_buf()?.read(buffer)?;
+        self.consume(length);
+        Ok(length)
+    }
 }
 
 /// The first key of an object, in its quotes.

@@ -102,8 +102,9 @@ impl Codec for Goose {
     }
 
     fn resuming(&self, session: &Session) -> Option<Invocation> {
-        let name = write::name(session);
-        let arguments = ["session", "--resume", "--name", &name].map(str::to_owned).to_vec();
+        // In one word: a name that begins with `-` is none of the options.
+        let name = format!("--name={}", write::name(session));
+        let arguments = ["session", "--resume", &name].map(str::to_owned).to_vec();
         Some(Invocation { program: NAME, arguments })
     }
 

@@ -666,9 +666,8 @@ impl<'a> Importer<'a> {
             Origin::Session(_) => Shape::Database,
             Origin::Section(_) => Shape::Text,
             Origin::File => match codec.shape(&file.path, head) {
-                Shape::FirstOf(first, second) => {
-                    Shape::Document(if holds_records(&file.path, first) { first } else { second })
-                }
+                // From here on the first is the one that is read.
+                Shape::FirstOf(first, second) if !holds_records(&file.path, first) => Shape::FirstOf(second, first),
                 shape => shape,
             },
         }

@@ -133,6 +133,11 @@ impl Codec for OpenCode {
         Some(Invocation { program: NAME, arguments })
     }
 
+    fn environment(&self, home: &Path) -> Result<(&'static str, PathBuf), &'static str> {
+        let data = home.parent().filter(|_| home.file_name().is_some_and(|name| name == NAME));
+        Ok(("XDG_DATA_HOME", data.ok_or("its home is a folder named `opencode`")?.to_owned()))
+    }
+
     fn session_id(&self, session: &Session) -> String {
         write::session_id(session)
     }

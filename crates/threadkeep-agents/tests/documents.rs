@@ -5,7 +5,7 @@
 use std::io::BufReader;
 
 use proptest::prelude::*;
-use threadkeep_agents::document::{Document, frame};
+use threadkeep_agents::document::{Document, frame, frame_without};
 use threadkeep_agents::segments::Segment;
 
 const MESSAGES: &[&str] = &["messages"];
@@ -132,6 +132,25 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+#[test]
+fn the_array_that_is_not_read_is_no_part_of_the_frame() {
+    let long = format!("{{\"a\":\"{}\"}}", "x".repeat(1 << 20));
+    let many = vec![long; 10].join(", ");
+    let text = format!(
+        "{{\"id\": \"s\", \"messages\": [{many}], \"journal\": {{\"entries\": [\n{many}\n], \"leaf\": 1}}, \"x\": 2}}"
+    );
+    let entries: &[&str] = &["journal", "entries"];
+    for (path, other) in [(entries, MESSAGES), (MESSAGES, entries)] {
+        let input = BufReader::with_capacity(1 << 16, text.as_bytes());
+        let frame: serde_json::Value = serde_json::from_slice(&frame_without(input, path, other).unwrap()).unwrap();
+        let expected = serde_json::json!({"id": "s", "messages": [], "journal": {"entries": [], "leaf": 1}, "x": 2});
+        assert_eq!(frame, expected);
+    }
+    let cut = text.get(..text.len() - 30).unwrap().as_bytes();
+    let frame: serde_json::Value = serde_json::from_slice(&frame_without(cut, entries, MESSAGES).unwrap()).unwrap();
+    assert_eq!(frame["id"], "s");
+}
+
 proptest! {
     #[test]
     fn any_bytes_come_back(pieces in prop::collection::vec(piece(), 0..20), buffer in 1usize..40, max in 4usize..60) {
@@ -145,6 +164,8 @@ proptest! {
                 prop_assert!(serde_json::from_str::<serde_json::Value>(record).is_ok_and(|value| value.is_object()));
             }
             frame(bytes.as_slice(), path).unwrap();
+            frame_without(bytes.as_slice(), path, &["other"]).unwrap();
+            frame_without(bytes.as_slice(), &["other"], path).unwrap();
         }
     }
 }

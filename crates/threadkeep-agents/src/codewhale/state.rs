@@ -8,6 +8,7 @@ use rusqlite::ToSql;
 use serde_json::{Value, json};
 use threadkeep::{Error, GoalStatus, NewGoal, PauseReason, Shelf, Stall, Status, Timestamp, Tool};
 
+use super::grouping::grouped;
 use super::write::{self, Entries, PREVIEW_CHARS, VERSION, seconds};
 use super::{DATABASE, INDEX, beside, message};
 use crate::codec::TITLE_CHARS;
@@ -176,6 +177,7 @@ impl StateWriter {
         let mut tree = Tree::default();
         // Of each item the entry that stands for it, or for what it follows.
         let mut stands: Vec<Option<usize>> = Vec::with_capacity(whole.entries.len());
+        let (mut written, mut sources) = (Vec::new(), Vec::new());
         let mut waiting = HashMap::new();
         let forks = forks(&whole.entries);
         for (number, entry) in whole.entries.iter().enumerate() {
@@ -188,15 +190,10 @@ impl StateWriter {
             match made {
                 None => stands.push(parent),
                 Some(mut made) => {
-                    let key = self.message_id(entry.source_id.as_deref().filter(|_| is_own));
-                    let at = seconds(made.at.unwrap_or(whole.session.created_at));
-                    let before = parent.and_then(|parent| tree.keys.get(parent).copied());
-                    let row: [&dyn ToSql; 7] = [&key, &id, &made.role, &made.content, &made.item, &at, &before];
-                    self.image.execute(MESSAGE, &row)?;
-                    stands.push(Some(tree.keys.len()));
-                    tree.keys.push(key);
+                    stands.push(Some(written.len()));
+                    sources.push(entry.source_id.clone().filter(|_| is_own));
                     made.parent = parent;
-                    tree.written.push(made);
+                    written.push(made);
                     *(if is_own { &mut tree.records } else { &mut tree.messages }) += 1;
                 }
             }
@@ -207,10 +204,34 @@ impl StateWriter {
         let Entries { calls, losses } = &mut entries;
         calls.finish(losses);
         self.losses.merge(entries.losses.take());
-        tree.head = whole.head.and_then(|head| stands.get(head).copied().flatten());
-        let leaf = tree.head.and_then(|head| tree.keys.get(head).copied());
+        let head = whole.head.and_then(|head| stands.get(head).copied().flatten());
+        let (written, places) = grouped(written, head);
+        tree.head = head.and_then(|head| places.get(head).copied());
+        let keys = self.rows(id, whole, &written, &own_ids(&sources, &places, written.len()))?;
+        tree.written = written;
+        let leaf = tree.head.and_then(|head| keys.get(head).copied());
         self.image.execute("UPDATE threads SET current_leaf_id = ?1 WHERE id = ?2", &[&leaf, &id])?;
         Ok(tree)
+    }
+
+    /// Puts entries in as messages; gives their ids.
+    fn rows(
+        &mut self,
+        id: &str,
+        whole: &Whole,
+        written: &[write::Entry],
+        own: &[Option<&str>],
+    ) -> Result<Vec<i64>, Error> {
+        let mut keys: Vec<i64> = Vec::with_capacity(written.len());
+        for (number, made) in written.iter().enumerate() {
+            let key = self.message_id(own.get(number).copied().flatten());
+            let at = seconds(made.at.unwrap_or(whole.session.created_at));
+            let before = made.parent.and_then(|parent| keys.get(parent).copied());
+            let row: [&dyn ToSql; 7] = [&key, &id, &made.role, &made.content, &made.item, &at, &before];
+            self.image.execute(MESSAGE, &row)?;
+            keys.push(key);
+        }
+        Ok(keys)
     }
 
     fn entry(&mut self, entry: &writer::Entry, entries: &mut Entries) -> (Option<write::Entry>, bool) {
@@ -434,8 +455,6 @@ impl StateWriter {
 #[derive(Debug, Default)]
 struct Tree {
     written: Vec<write::Entry>,
-    /// The ids of their messages.
-    keys: Vec<i64>,
     head: Option<usize>,
     records: u64,
     messages: u64,
@@ -488,6 +507,17 @@ impl StoreWriter for StateWriter {
         self.sessions.insert(0, index);
         Ok(Written { companions: self.sessions, losses: self.losses.take() })
     }
+}
+
+/// The ids that messages had, in the order in which they are written.
+fn own_ids<'a>(sources: &'a [Option<String>], places: &[usize], count: usize) -> Vec<Option<&'a str>> {
+    let mut ids = vec![None; count];
+    for (source, place) in sources.iter().zip(places) {
+        if let (Some(source), Some(id)) = (source.as_deref(), ids.get_mut(*place)) {
+            *id = Some(source);
+        }
+    }
+    ids
 }
 
 /// The entries that something else than the next one follows.

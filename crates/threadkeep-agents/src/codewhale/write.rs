@@ -4,6 +4,7 @@ use rusqlite::{Connection, ToSql};
 use serde_json::{Value, json};
 use threadkeep::Timestamp;
 
+use super::grouping::grouped;
 use super::{state, view};
 use crate::conversation::{Author, Block, MediaData, Message, Standing};
 use crate::json::{one_line, read, str_at};
@@ -25,8 +26,10 @@ pub(super) struct Entry {
     pub(super) content: String,
     pub(super) item: Option<String>,
     /// Role and blocks, as the terminal program keeps them.
-    message: Value,
-    is_summary: bool,
+    pub(super) message: Value,
+    pub(super) is_summary: bool,
+    /// Whether it is a row of CodeWhale's own.
+    pub(super) is_own: bool,
     pub(super) at: Option<Timestamp>,
     /// The entry that it follows.
     pub(super) parent: Option<usize>,
@@ -65,7 +68,7 @@ impl Entries {
         let said = json!({ "role": role, "content": blocks });
         let item = (!is_plain).then(|| said.to_string());
         let at = message.created_at;
-        Some(Entry { role: role.to_owned(), content, item, message: said, is_summary, at, parent: None })
+        Some(Entry { role: role.to_owned(), content, item, message: said, is_summary, is_own: false, at, parent: None })
     }
 
     /// A row of CodeWhale's own as it is; nothing for an entry of a session, which is written as what it says.
@@ -87,7 +90,7 @@ impl Entries {
         let message = json!({ "role": if role == "assistant" { role } else { "user" }, "content": blocks });
         let at = row.get("created_at").and_then(Value::as_i64).and_then(|at| at.checked_mul(1_000)).map(Timestamp);
         let (role, content) = (role.to_owned(), content.to_owned());
-        Some(Entry { role, content, item, message, is_summary: false, at, parent: None })
+        Some(Entry { role, content, item, message, is_summary: false, is_own: true, at, parent: None })
     }
 
     fn block(&mut self, block: &Block) -> Option<Value> {
@@ -267,6 +270,7 @@ impl Writer for CodeWhaleWriter {
     fn finish(&mut self, out: &mut Vec<u8>) -> Written {
         let Entries { calls, losses } = &mut self.entries;
         calls.finish(losses);
+        (self.written, _) = grouped(std::mem::take(&mut self.written), None);
         match image(|database| self.fill(database)) {
             Ok(bytes) => out.extend_from_slice(&bytes),
             Err(error) => tracing::error!(%error, "a database in memory could not be filled"),

@@ -25,7 +25,7 @@ pub(super) fn read(codec: &dyn Codec, file: &Found, shape: Shape, take: &mut Tak
     match (&file.origin, shape) {
         (Origin::Session(Session { database, id }), _) => database.read(id, take),
         (Origin::File, Shape::Tree) => tree::read(codec, &file.path, take),
-        (Origin::File, Shape::Document(path)) => {
+        (Origin::File, Shape::Document(path) | Shape::FirstOf(path, _)) => {
             Document::new(files::open(&file.path)?, path).try_for_each(|segment| take(segment?))
         }
         (Origin::File, Shape::Replayed(path)) => {
@@ -48,10 +48,13 @@ pub(super) fn read(codec: &dyn Codec, file: &Found, shape: Shape, take: &mut Tak
 
 /// Gives a reader what it is told before the first record.
 pub(super) fn prepare(store: &Store, file: &Found, shape: Shape, reader: &mut dyn SourceReader) -> Result<(), Failure> {
-    if let Shape::Document(path) | Shape::Replayed(Some(path)) = shape {
-        let frame = document::frame(files::open(&file.path)?, path)?;
-        reader.frame(&store.screened(&file.key, &frame)?.unwrap_or(frame));
-    }
+    let open = || files::open(&file.path);
+    let frame = match shape {
+        Shape::Document(path) | Shape::Replayed(Some(path)) => document::frame(open()?, path)?,
+        Shape::FirstOf(path, other) => document::frame_without(open()?, path, other)?,
+        _ => return Ok(()),
+    };
+    reader.frame(&store.screened(&file.key, &frame)?.unwrap_or(frame));
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use serde_json::json;
 use threadkeep::{CheckpointQuery, GoalStatus, JobQuery, JobStatus, RunId, RunQuery, RunStatus, Shelf, Status};
 
-use super::{export, id, import, items, open, own, reasons, source_ids, texts};
+use super::{export, id, import, items, open, own, reasons, source_ids, store_of, texts};
 
 /// The tables of a schema version.
 fn schema(version: u32) -> String {
@@ -431,4 +431,75 @@ fn the_goal_beside_a_session_is_its_goal() {
     assert_eq!((goal.status, goal.pause_reason), (GoalStatus::Paused, Some(threadkeep::PauseReason::User)));
     assert_eq!(store.goal(&id("two")).unwrap(), None);
     assert_eq!(import(&store, &folder.path().join(".codewhale")).companions.imported, 0);
+}
+
+#[test]
+fn a_long_session_keeps_what_stands_around_its_entries() {
+    let folder = tempfile::tempdir().unwrap();
+    let sessions = folder.path().join(".codewhale/sessions");
+    fs::create_dir_all(&sessions).unwrap();
+    let said = |n: u64| json!({"role": "user", "content": [{"type": "text", "text": format!("{n} {}", "w ".repeat(1 << 19))}]});
+    let entry = |n: u64| json!({"id": n.to_string(), "parent_id": n.checked_sub(1).map(|n| n.to_string()), "kind": "message", "message": said(n)});
+    let session = json!({"schema_version": 1, "metadata": {"id": "long", "title": "A long one", "message_count": 10, "workspace": folder.path()},
+      "messages": (0..10).map(said).collect::<Vec<_>>(),
+      "journal": {"entries": (0..10).map(entry).collect::<Vec<_>>(), "leaf_id": "9"}, "leaf_id": "9"});
+    // Keys stand in the program's order: messages before the journal.
+    let text = format!(
+        "{{\"schema_version\":1,\"metadata\":{},\"messages\":{},\"journal\":{},\"leaf_id\":\"9\"}}",
+        session["metadata"], session["messages"], session["journal"]
+    );
+    fs::write(sessions.join("long.json"), text).unwrap();
+    let store = open(folder.path());
+    let report = import(&store, &folder.path().join(".codewhale"));
+    assert_eq!((report.items.imported, reasons(&report).len()), (10, 0), "{report:#?}");
+    let thread = store.get(&id("long")).unwrap();
+    assert_eq!(thread.details.title.as_deref(), Some("A long one"));
+}
+
+#[test]
+fn calls_that_were_made_together_stand_together_with_their_results_behind_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = |role: &str, blocks: serde_json::Value| json!({"role": role, "content": blocks});
+    let call = |id: &str| said("assistant", json!([{"type": "tool_use", "id": id, "name": "ls", "input": {}}]));
+    let result = |id: &str| said("user", json!([{"type": "tool_result", "tool_use_id": id, "content": id}]));
+    let words = |role: &str, text: &str| said(role, json!([{"type": "text", "text": text}]));
+    let messages = [
+        words("user", "go"),
+        words("assistant", "I look"),
+        call("a"),
+        call("b"),
+        words("user", "and hurry"),
+        result("a"),
+        call("c"),
+        result("b"),
+        result("c"),
+        words("assistant", "done"),
+    ];
+    let sessions = folder.path().join(".codewhale/sessions");
+    fs::create_dir_all(&sessions).unwrap();
+    let session = json!({"schema_version": 1, "metadata": {"id": "many", "title": "A", "message_count": 10, "workspace": folder.path()},
+      "messages": messages});
+    fs::write(sessions.join("many.json"), session.to_string()).unwrap();
+    let store = open(folder.path());
+    import(&store, &folder.path().join(".codewhale"));
+    let home = folder.path().join("out");
+    store_of(&store, &["many"], "codewhale", &home);
+    let told = |message: &serde_json::Value| -> Vec<String> {
+        let blocks = message["content"].as_array().unwrap().iter();
+        blocks
+            .map(|block| ["text", "id", "tool_use_id"].iter().find_map(|key| block[*key].as_str()).unwrap().to_owned())
+            .collect()
+    };
+    let expected = [&["go"][..], &["I look"], &["a", "b"], &["a"], &["b"], &["and hurry"], &["c"], &["c"], &["done"]];
+    let file = fs::read_dir(home.join("sessions")).unwrap().next().unwrap().unwrap().path();
+    let written: serde_json::Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    let messages = written["messages"].as_array().unwrap();
+    assert_eq!(messages.iter().map(told).collect::<Vec<_>>(), expected);
+    assert_eq!(written["journal"]["entries"].as_array().unwrap().len(), expected.len());
+    let db = Connection::open(home.join("state.db")).unwrap();
+    let one = |sql: &str| db.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!(one("SELECT count(*) FROM messages"), 9);
+    assert_eq!(one("SELECT count(*) FROM messages WHERE parent_entry_id IS NOT NULL AND parent_entry_id != id - 1"), 0);
+    assert_eq!(one("SELECT current_leaf_id = (SELECT max(id) FROM messages) FROM threads"), 1);
+    assert_eq!(one("SELECT count(*) FROM messages WHERE item_json IS NOT NULL AND NOT json_valid(item_json)"), 0);
 }

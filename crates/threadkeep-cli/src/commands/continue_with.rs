@@ -7,6 +7,7 @@ use std::process::Command;
 
 use clap::Args;
 use serde_json::json;
+use threadkeep_agents::codec::Codec;
 use threadkeep_agents::export::{Before, Export, Exported};
 use threadkeep_agents::writer::Invocation;
 
@@ -63,14 +64,14 @@ pub(super) fn run(args: &ContinueArgs, app: &mut App) -> Outcome {
     to::with_export(&store, &args.thread, &args.with, &placing, &args.masking, |export, veil| {
         let folder = folder(export)?;
         let codec = export.codec();
-        let (home, is_other) = to::home(codec, &placing)?;
         let unable = || Report::usage(format!("{} can't go on with this session", codec.agent()));
         let going = codec.resuming(export.session()).ok_or_else(unable)?;
-        let environment = codec.variable().filter(|_| is_other).map(|name| (name, home.clone()));
+        let environment = environment(codec, &placing)?;
         let steps = Steps { folder, environment, taking: None, going };
         let mut handed = None;
         let (steps, document) = match codec.place(export.session()) {
             Some(_) => {
+                let (home, _) = to::home(codec, &placing)?;
                 let installed = threadkeep_agents::export::install(export, &home, to::existing(&placing))?;
                 let is_there = installed.before == Before::Same || installed.is_written(to::existing(&placing));
                 if installed.before == Before::Further && !is_there {
@@ -122,6 +123,16 @@ fn folder(export: &Export<'_>) -> Result<PathBuf, Failure> {
     }
     let message = format!("the thread's folder {} is gone", folder.display());
     Err(Report::new(Code::NotFound, "not-found", message).hint("name another with --cwd DIR").into())
+}
+
+/// What tells the agent of a home that is not its own.
+fn environment(codec: &dyn Codec, placing: &PlacingArgs) -> Result<Option<(&'static str, PathBuf)>, Failure> {
+    let Some((home, true)) = to::known_home(codec, placing)? else { return Ok(None) };
+    let unable = |why: &str| {
+        let message = format!("{} can't be told of the home {}: {why}", codec.agent(), home.display());
+        Report::usage(message).hint("name another with --home DIR, or leave it away to go on in the agent's own")
+    };
+    Ok(Some(codec.environment(&home).map_err(unable)?))
 }
 
 /// Writes a session that the agent is to take in from a file.

@@ -140,6 +140,47 @@ fn a_session_in_the_agents_own_home_needs_no_variable() {
 }
 
 #[test]
+fn an_agent_that_takes_sessions_in_is_told_of_the_home_that_is_named() {
+    let sandbox = sandbox();
+    let project = sandbox.path("project").display().to_string();
+    let with = |agent: &str, home: &str| {
+        let home = sandbox.path(home).display().to_string();
+        let named = ["continue", CLAUDE, "--with", agent, "--cwd", &project, "--home", &home];
+        let report = sandbox.json(if home.ends_with("none") { &named[..6] } else { &named });
+        fs::remove_dir_all(std::path::Path::new(report["file"].as_str().unwrap()).parent().unwrap()).unwrap();
+        report
+    };
+    for agent in ["opencode", "goose"] {
+        let report = with(agent, "none");
+        assert_eq!(report["environment"], serde_json::json!({}), "{agent}");
+    }
+    let report = with("opencode", "data/opencode");
+    let data = sandbox.path("data").display().to_string();
+    assert_eq!(report["environment"], serde_json::json!({ "XDG_DATA_HOME": data }));
+    let shell = report["shell"].as_str().unwrap();
+    assert_eq!(shell.matches(&format!("XDG_DATA_HOME={data} opencode ")).count(), 2, "{shell}");
+    let root = sandbox.path("goose").display().to_string();
+    assert_eq!(with("goose", "goose")["environment"], serde_json::json!({ "GOOSE_PATH_ROOT": root }));
+
+    let named = ["continue", CLAUDE, "--with", "opencode", "--cwd", &project, "--home", &data];
+    let (code, error) = sandbox.failure(&named);
+    assert!(code == 2 && error["message"].as_str().unwrap().contains("a folder named `opencode`"), "{error}");
+    assert!(error["hint"].as_str().unwrap().contains("leave it away"), "{error}");
+}
+
+#[test]
+fn a_name_that_begins_with_a_dash_is_no_option() {
+    let sandbox = sandbox();
+    let project = sandbox.path("project").display().to_string();
+    sandbox.thread("one", "- fix the list", &["fix it"]);
+    let report = sandbox.json(&["continue", "one", "--with", "goose", "--cwd", &project]);
+    fs::remove_dir_all(std::path::Path::new(report["file"].as_str().unwrap()).parent().unwrap()).unwrap();
+    let command = ["goose", "session", "--resume", "--name=- fix the list"];
+    assert_eq!(report["command"], serde_json::json!(command));
+    assert!(report["shell"].as_str().unwrap().ends_with("--resume '--name=- fix the list'"));
+}
+
+#[test]
 fn what_can_not_be_gone_on_with_is_refused() {
     let sandbox = sandbox();
     let (code, error) = sandbox.failure(&["continue", CODEX, "--with", "codex"]);

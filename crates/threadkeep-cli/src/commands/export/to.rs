@@ -119,14 +119,19 @@ pub(crate) fn existing(placing: &PlacingArgs) -> Existing {
 
 /// The agent's home, and whether it is another than the one that it uses without being told.
 pub(crate) fn home(codec: &dyn Codec, placing: &PlacingArgs) -> Result<(PathBuf, bool), Failure> {
+    let unknown = || Report::usage(format!("no home of {} is known", codec.agent())).hint("name it with --home DIR");
+    Ok(known_home(codec, placing)?.ok_or_else(unknown)?)
+}
+
+/// The home that is named or set, or the agent's own, where there is one; and whether it is another than that.
+pub(crate) fn known_home(codec: &dyn Codec, placing: &PlacingArgs) -> Result<Option<(PathBuf, bool)>, Failure> {
     let own = etcetera::home_dir().ok().filter(|home| home.is_absolute()).and_then(|home| codec.root(&home));
     let set = codec.variable().and_then(env::var_os).filter(|home| !home.is_empty()).map(PathBuf::from);
     let told = placing.home.clone().or(set);
-    let unknown = || Report::usage(format!("no home of {} is known", codec.agent())).hint("name it with --home DIR");
-    let home = told.clone().or_else(|| own.clone()).ok_or_else(unknown)?;
+    let Some(home) = told.clone().or_else(|| own.clone()) else { return Ok(None) };
     let home = std::path::absolute(home)?;
     let is_other = told.is_some() && own.as_deref() != Some(&home);
-    Ok((home, is_other))
+    Ok(Some((home, is_other)))
 }
 
 /// What a program is told of an export.
