@@ -438,6 +438,23 @@ fn compressed_and_archived_rollouts_are_imported() {
 }
 
 /// Every item of an imported file can be read as text by its codec.
+/// A few kilobytes that would fill a disk.
+#[test]
+fn a_compressed_file_that_unfolds_without_end_is_refused() {
+    let (folder, store) = open();
+    let path = folder.path().join("rollout-2026-03-14T09-00-00-019ce0bb-1111-7222-8333-444455556666.jsonl.zst");
+    let first = std::fs::read(files().join("codex/envelope-0.42.jsonl")).unwrap();
+    let mut encoder = zstd::Encoder::new(std::fs::File::create(&path).unwrap(), 3).unwrap();
+    std::io::Write::write_all(&mut encoder, &first).unwrap();
+    for _ in 0..160 {
+        std::io::Write::write_all(&mut encoder, &vec![0; 1 << 20]).unwrap();
+    }
+    encoder.finish().unwrap();
+    let report = import(&store, &path);
+    assert_eq!(report.files.failed, 1);
+    assert!(report.problems[0].reason.contains("it unfolds to more than"), "{:?}", report.problems);
+}
+
 #[test]
 fn imported_items_have_views() {
     let (folder, store) = open();

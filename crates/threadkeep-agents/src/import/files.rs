@@ -27,6 +27,9 @@ const MAX_LEVELS: usize = 16;
 const LEVELS_BEHIND_LINK: usize = 6;
 const MOST_BEHIND_LINK: usize = 2_048;
 const READ_BUFFER: usize = 256 << 10;
+/// A compressed file may unfold to so many times its size, and to so many bytes beyond that.
+const MOST_UNFOLDING: u64 = 256;
+const FREE_UNFOLDING: u64 = 64 << 20;
 /// The longest file that says nothing: `{}` and a line end.
 const EMPTY_BYTES: u64 = 3;
 /// How much of a file's end is looked at for its last time.
@@ -380,13 +383,35 @@ pub(super) fn has_record(head: &[u8]) -> bool {
     Segments::new(head).map_while(Result::ok).any(|segment| matches!(segment, Segment::Record { .. }))
 }
 
-/// Opens a file for reading, decompressed.
+/// Opens a file for reading, decompressed; one that unfolds to much more than conversations do fails there.
 pub(super) fn open(path: &Path) -> io::Result<BufReader<Box<dyn Read>>> {
     let file = File::open(path)?;
     let plain: Box<dyn Read> = if path.extension().is_some_and(|ending| ending == "zst") {
-        Box::new(zstd::Decoder::new(file)?)
+        let most = FREE_UNFOLDING.saturating_add(file.metadata()?.len().saturating_mul(MOST_UNFOLDING));
+        Box::new(Unfolding { inner: zstd::Decoder::new(file)?, left: most, most })
     } else {
         Box::new(file)
     };
     Ok(BufReader::with_capacity(READ_BUFFER, plain))
+}
+
+/// Reads what was compressed, and no more than this of it.
+struct Unfolding<R> {
+    inner: R,
+    left: u64,
+    most: u64,
+}
+
+impl<R: Read> Read for Unfolding<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        match self.left.checked_sub(read as u64) {
+            Some(left) => self.left = left,
+            None => {
+                let words = format!("it unfolds to more than {} bytes, which no conversation does", self.most);
+                return Err(io::Error::new(io::ErrorKind::InvalidData, words));
+            }
+        }
+        Ok(read)
+    }
 }
