@@ -477,7 +477,7 @@ impl<'a> Importer<'a> {
     }
 
     /// The beginning of a file that is to be imported, and whose it is; nothing where that is done or can't be.
-    fn opened(&mut self, file: &Found) -> Result<Option<(Vec<u8>, Arc<dyn Codec>)>> {
+    fn opened(&mut self, file: &Found) -> Result<Option<Recognised>> {
         if !self.done.insert(file.path.clone()) {
             return Ok(None);
         }

@@ -17,10 +17,13 @@ const PAGE: usize = 1_000;
 /// So many bytes of masked parts are held at most; what is beyond is taken in as it stands.
 const MOST_BYTES: usize = 64 << 20;
 
+/// The first and the last bytes of a part.
+type Ends = (Vec<u8>, Vec<u8>);
+
 /// The parts of a file in which secrets were masked, or from which everything was taken away.
 #[derive(Debug, Default)]
 pub(super) struct Masks {
-    by_ends: HashMap<(Vec<u8>, Vec<u8>), Vec<Vec<u8>>>,
+    by_ends: HashMap<Ends, Vec<Vec<u8>>>,
     /// Those that begin or end with what was masked.
     others: Vec<Vec<u8>>,
     /// Where parts stood of which nothing is left: offset and length.
@@ -172,7 +175,7 @@ fn literals(masked: &[u8]) -> Vec<&[u8]> {
     literals
 }
 
-fn ends(bytes: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+fn ends(bytes: &[u8]) -> Option<Ends> {
     let at = bytes.len().checked_sub(END)?;
     Some((bytes.get(..END)?.to_vec(), bytes.get(at..)?.to_vec()))
 }

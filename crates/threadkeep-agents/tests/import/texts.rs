@@ -201,7 +201,7 @@ fn what_a_stopped_import_did_not_come_to_is_imported_by_the_next_one() {
     let mut stop_at = |progress: threadkeep_agents::import::Progress<'_>| {
         stop.store(progress.files_done == 15, std::sync::atomic::Ordering::Relaxed);
     };
-    let first = Importer::new(&store, options).run(&[file.clone()], &mut stop_at).unwrap();
+    let first = Importer::new(&store, options).run(std::slice::from_ref(&file), &mut stop_at).unwrap();
     assert!(first.stopped);
     let rest = Importer::new(&store, ImportOptions::default()).run(&[file], &mut |_| {}).unwrap();
     assert_eq!((first.threads.new, rest.threads.new, rest.stopped), (15, 25, false));

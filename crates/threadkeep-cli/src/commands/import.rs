@@ -17,7 +17,6 @@ use crate::errors::{Code, Failure, Outcome, Report};
 use crate::masking::MaskingArgs;
 use crate::output::{Output, tell};
 use crate::style::Ink;
-use crate::style::Ink;
 use crate::{human, names, text};
 
 /// How many problems are shown to people; programs get all of them.
