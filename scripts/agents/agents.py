@@ -55,6 +55,10 @@ class Agent:
     def __init__(self, root):
         self.binary = str(root / "node_modules" / ".bin" / self.program)
 
+    def own_home(self, home):
+        """The agent's own folder, of which `environment` tells it."""
+        return home
+
     @functools.cache
     def version(self):
         done = subprocess.run([self.binary, "--version"], capture_output=True, text=True, timeout=SECONDS)
@@ -169,6 +173,9 @@ class GeminiCli(Agent):
 class OpenCode(Agent):
     name = "opencode"
     program = "opencode"
+
+    def own_home(self, home):
+        return home / "opencode"
 
     def environment(self, model, home):
         host = {"npm": "@ai-sdk/openai-compatible", "name": "mock",

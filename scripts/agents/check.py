@@ -177,8 +177,8 @@ class Check:
         home.mkdir(parents=True)
         store = thread.get("store", "store")
         export = json.loads(self.run([
-            "--json", "continue", thread["id"], "--with", agent.name, "--home", str(home), "--cwd",
-            str(self.project)], codes=(0, 2), store=store) or "{}")
+            "--json", "continue", thread["id"], "--with", agent.name, "--home",
+            str(agent.own_home(home)), "--cwd", str(self.project)], codes=(0, 2), store=store) or "{}")
         if "error" in export:
             return {"problems": [], "refused": export["error"]["message"], "losses": []}
         found = {"problems": [], "losses": export.get("losses", []), "is_listed": None, "is_same": None}
