@@ -20,12 +20,19 @@ const MOST_BYTES: usize = 64 << 20;
 /// The first and the last bytes of a part.
 type Ends = (Vec<u8>, Vec<u8>);
 
+/// A part as it is stored, and how long it was in the file.
+#[derive(Debug)]
+struct Masked {
+    bytes: Vec<u8>,
+    length: i64,
+}
+
 /// The parts of a file in which secrets were masked, or from which everything was taken away.
 #[derive(Debug, Default)]
 pub(super) struct Masks {
-    by_ends: HashMap<Ends, Vec<Vec<u8>>>,
+    by_ends: HashMap<Ends, Vec<Masked>>,
     /// Those that begin or end with what was masked.
-    others: Vec<Vec<u8>>,
+    others: Vec<Masked>,
     /// Where parts stood of which nothing is left: offset and length.
     taken: HashSet<(i64, i64)>,
     /// What these parts say, where they are read again to place what follows them, and the names that were made of it.
@@ -58,18 +65,28 @@ impl Masks {
         if known < LEAST || part.bytes == stand_in() {
             self.taken.insert((part.position, part.length));
         } else if is_masked {
-            match ends(&part.bytes).filter(|_| has_ends) {
-                Some(ends) => self.by_ends.entry(ends).or_default().push(part.bytes),
-                None => self.others.push(part.bytes),
+            let ends = ends(&part.bytes).filter(|_| has_ends);
+            let masked = Masked { bytes: part.bytes, length: part.length };
+            match ends {
+                Some(ends) => self.by_ends.entry(ends).or_default().push(masked),
+                None => self.others.push(masked),
             }
         }
     }
 
     /// What is stored of a part that stands so in the file.
-    pub(super) fn of(&self, read: &[u8]) -> Option<&[u8]> {
-        let likely = ends(read).and_then(|ends| self.by_ends.get(&ends)).into_iter().flatten();
-        let mut masked = likely.chain(&self.others);
-        masked.find(|masked| is_masked_form(masked, read)).map(Vec::as_slice)
+    ///
+    /// Each is given once, and for a part of the length that it had alone: where all that somebody said was masked, what is said
+    /// later would else be taken for it.
+    pub(super) fn take(&mut self, read: &[u8]) -> Option<Vec<u8>> {
+        let likely = ends(read).and_then(|ends| self.by_ends.get_mut(&ends));
+        likely.into_iter().chain([&mut self.others]).find_map(|masked| {
+            let is_it = |masked: &Masked| {
+                i64::try_from(read.len()).is_ok_and(|length| length == masked.length)
+                    && is_masked_form(&masked.bytes, read)
+            };
+            masked.iter().position(is_it).map(|at| masked.remove(at).bytes)
+        })
     }
 
     /// Whether nothing is left of the part that stood here.
@@ -182,7 +199,22 @@ fn ends(bytes: &[u8]) -> Option<Ends> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_masked_form;
+    use threadkeep::FilePart;
+
+    use super::{Masks, is_masked_form};
+
+    /// Where all that somebody said was masked, what is said later is not taken for it.
+    #[test]
+    fn a_mask_is_given_once_and_for_its_own_length() {
+        let said = |text: &str| format!("{{\"role\":\"user\",\"content\":\"{text}\"}}").into_bytes();
+        let masked = said("[redacted:a-key]");
+        let mut masks = Masks::default();
+        let length = i64::try_from(said("a-secret").len()).unwrap();
+        masks.add(FilePart { position: 1, length, bytes: masked.clone(), redacted: true });
+        assert_eq!(masks.take(&said("another word")), None);
+        assert_eq!(masks.take(&said("a-secret")), Some(masked));
+        assert_eq!(masks.take(&said("no-secret".get(..8).unwrap())), None);
+    }
 
     #[test]
     fn a_masked_form_is_that_of_its_text_alone() {

@@ -473,7 +473,7 @@ impl<'a> Run<'a> {
     fn screen(&mut self, read: Vec<u8>) -> Result<Bytes, Failure> {
         let screened = self.import.store.screened(&self.import.file.key, &read)?;
         // What was masked once comes in no other form later, whoever imports it.
-        let screened = screened.or_else(|| self.masks.of(&read).map(<[u8]>::to_vec));
+        let screened = screened.or_else(|| self.masks.take(&read));
         self.outcome.items.masked += u64::from(screened.is_some());
         Ok(Bytes { read, screened, is_made: false })
     }
